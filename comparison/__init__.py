@@ -1,0 +1,1 @@
+"""What differs between two dumps: read, pair, measure, report. NumPy only, no engine."""

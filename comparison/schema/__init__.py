@@ -1,0 +1,1 @@
+"""The records that the rooms exchange, and the errors they raise."""

@@ -1,0 +1,111 @@
+"""Who made a dump: the records behind `manifest.json`."""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+SCHEMA_VERSION = 1
+
+
+class Padding(StrEnum):
+    """How rows of different lengths share one batch."""
+
+    NONE = "none"  # one row, or rows of one length
+    LEFT = "left"
+    RIGHT = "right"
+    RAGGED = "ragged"  # rows one after the other, without a batch dimension
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One sequence of the batch.
+
+    Attributes:
+        prompt: the text, or None where token ids were given.
+        token_ids: the prompt's token ids, without padding.
+        generated: the tokens that the run chose, one a step.
+    """
+
+    prompt: str | None
+    token_ids: tuple[int, ...]
+    generated: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Skip:
+    """A module or tensor that was registered but not saved, and why."""
+
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaptureCertificate:
+    """What a capture saw of what it should have seen.
+
+    Attributes:
+        registered: number of modules hooked.
+        fired: number of modules of these whose hook ran at least once.
+        saved: number of tensors saved, all steps together.
+        skipped: modules and tensors not saved, each with its reason.
+    """
+
+    registered: int
+    fired: int
+    saved: int
+    skipped: tuple[Skip, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RawTensor:
+    """Dtype and shape of a file of bare bytes (`--style binary`)."""
+
+    dtype: str
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manifest:
+    """The content of `manifest.json`.
+
+    Attributes:
+        engine: `torch`, `max` or `vllm`.
+        versions: package name to version, of what made the dump.
+        model: model path or id as given to the engine.
+        pipeline: the oracle's key as the user gave it.
+        revision: Hub revision, or None.
+        config: the resolved model configuration, JSON values only.
+        encoding: `float32`, `bfloat16`, ...
+        device: `cpu`, `gpu:0`, ...
+        padding: how the rows share a batch.
+        rows: one record a sequence.
+        steps: number of steps that were run.
+        seed: the seed set before the run, or None.
+        options: options of the run that change its numbers or names, JSON values only.
+        patches: names of the patches that were applied to the engine.
+        certificate: None while the run has not finished.
+        complete: False in a dump of a run that was cut off.
+        file_names: file stem to full tensor name, for stems that do not spell their name.
+        raw_tensors: relative path to dtype and shape, for files of bare bytes.
+        schema_version: version of this record's layout.
+    """
+
+    engine: str
+    versions: dict[str, str]
+    model: str
+    pipeline: str
+    encoding: str
+    device: str
+    padding: Padding
+    rows: tuple[Row, ...]
+    steps: int
+    config: dict[str, Any] = field(default_factory=dict)
+    revision: str | None = None
+    seed: int | None = None
+    options: dict[str, Any] = field(default_factory=dict)
+    patches: tuple[str, ...] = ()
+    certificate: CaptureCertificate | None = None
+    complete: bool = False
+    file_names: dict[str, str] = field(default_factory=dict)
+    raw_tensors: dict[str, RawTensor] = field(default_factory=dict)
+    schema_version: int = SCHEMA_VERSION
