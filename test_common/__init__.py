@@ -1,0 +1,1 @@
+"""How to run a model on an engine and capture what passes through its modules."""

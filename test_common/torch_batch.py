@@ -1,0 +1,151 @@
+"""Token rows as one padded batch, and the arguments with which a Torch model takes it.
+
+Legend: B batch, S sequence.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+from comparison.schema.errors import BadInputError
+
+if TYPE_CHECKING:
+    import torch
+
+CACHE_ARGUMENT = "past_key_values"
+
+
+class ModelCall:
+    """Calls a model with those arguments only that its forward names."""
+
+    def __init__(self, model: torch.nn.Module, rows: Sequence[Sequence[int]]) -> None:
+        """Look at what the model's forward takes.
+
+        Args:
+            model: the model.
+            rows: the token ids of each row, without padding.
+
+        Raises:
+            BadInputError: rows of different length for a model that takes no mask.
+        """
+        self._model = model
+        self._parameters = inspect.signature(model.forward).parameters
+        self.padded = len({len(row) for row in rows}) > 1
+        if self.padded and not self.accepts("attention_mask"):
+            raise BadInputError(
+                f"{type(model).__name__}.forward takes no attention_mask, so rows of different "
+                f"length ({', '.join(str(len(row)) for row in rows)}) cannot share a batch: run "
+                "them one by one, or give prompts of one length"
+            )
+
+    def accepts(self, name: str) -> bool:
+        """Tell whether the model's forward names an argument."""
+        return name in self._parameters
+
+    def notes(self, *, padding_side: str) -> list[str]:
+        """Say what the model cannot be told of padded rows."""
+        if padding_side == "left" and self.padded and not self.accepts("position_ids"):
+            name = type(self._model).__name__
+            return [f"{name}.forward takes no position_ids: it numbers padded rows by itself"]
+        return []
+
+    def __call__(
+        self,
+        ids: torch.Tensor,
+        mask: torch.Tensor,
+        *,
+        cache: Any = None,
+        caching: bool = False,
+        positions: bool = True,
+    ) -> Any:
+        """Run the model on ids [B, new tokens], with a mask [B, all tokens so far]."""
+        arguments: dict[str, Any] = {}
+        if self.accepts("attention_mask"):
+            arguments["attention_mask"] = mask
+        if positions and self.accepts("position_ids"):
+            all_positions = (mask.cumsum(dim=1) - 1).clamp(min=0)  # [B, S]
+            arguments["position_ids"] = all_positions[:, -ids.shape[1] :]
+        if self.accepts("use_cache"):
+            arguments["use_cache"] = caching
+        if cache is not None:
+            arguments[CACHE_ARGUMENT] = cache
+        if self.accepts("input_ids"):
+            return self._model(input_ids=ids, **arguments)
+        return self._model(ids, **arguments)
+
+
+def pad_rows(
+    rows: Sequence[Sequence[int]],
+    pad_token_id: int,
+    *,
+    side: Literal["left", "right"],
+    device: torch.device,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Build ids and mask of the longest row's length.
+
+    Args:
+        rows: the token ids of each row.
+        pad_token_id: what fills up short rows.
+        side: where the filling goes.
+        device: where to put the result.
+
+    Returns:
+        Token ids and a mask that is 1 for tokens and 0 for padding, int64 [B, S] each.
+    """
+    import torch
+
+    length = max(len(row) for row in rows)
+    ids = torch.full((len(rows), length), pad_token_id, dtype=torch.long)
+    mask = torch.zeros_like(ids)
+    for index, row in enumerate(rows):
+        place = slice(length - len(row), length) if side == "left" else slice(0, len(row))
+        ids[index, place] = torch.tensor(list(row), dtype=torch.long)
+        mask[index, place] = 1
+    return ids.to(device), mask.to(device)
+
+
+def check_rows(model: torch.nn.Module, rows: Sequence[Sequence[int]]) -> None:
+    """Raise once for all rows that cannot be run.
+
+    Args:
+        model: the model; its input embedding says how large the vocabulary is.
+        rows: the token ids of each row.
+
+    Raises:
+        BadInputError: no rows, an empty row, or ids outside of the vocabulary.
+    """
+    if not rows:
+        raise BadInputError("no rows of token ids were given")
+    problems = [f"row {index} is empty" for index, row in enumerate(rows) if not row]
+    size = _vocabulary_size(model)
+    for index, row in enumerate(rows):
+        outside = [token for token in row if token < 0 or (size is not None and token >= size)]
+        if outside:
+            problems.append(
+                f"row {index} has ids outside of the vocabulary of {size}: {outside[:5]}"
+            )
+    if problems:
+        raise BadInputError("; ".join(problems))
+
+
+def device_of(model: torch.nn.Module) -> torch.device:
+    """Return the device of the model's first parameter, the CPU if it has none."""
+    import torch
+
+    parameter = next(iter(model.parameters()), None)
+    return torch.device("cpu") if parameter is None else parameter.device
+
+
+def _vocabulary_size(model: torch.nn.Module) -> int | None:
+    """Return the number of rows of the input embedding, where the model says it."""
+    find: Callable[[], Any] | None = getattr(model, "get_input_embeddings", None)
+    if find is None:
+        return None
+    try:
+        embedding = find()
+    except NotImplementedError:  # what transformers raises for models without one
+        return None
+    size = getattr(embedding, "num_embeddings", None)
+    return size if isinstance(size, int) else None
