@@ -1,0 +1,164 @@
+"""Runs a batch of token ids through a MAX pipeline, one step after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from comparison.schema.manifest import Padding
+from test_common.dump_writer import DumpWriter
+from test_common.engine_stderr import without_write_log
+from test_common.max_print_hook import MaxPrintHook
+from test_common.pipelines import MaxPipelineAndTokenizer
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MaxRun:
+    """What a run gave besides its dump.
+
+    Attributes:
+        generated: token ids chosen, one list a row, one id a step; empty lists for encoders.
+        logits: float32 [B, V] a step; for an encoder its embeddings [B, H].
+        padding: how the rows share the batch.
+        saved: number of tensors written.
+    """
+
+    generated: tuple[tuple[int, ...], ...]
+    logits: tuple[np.ndarray[Any, Any], ...]
+    padding: Padding
+    saved: int
+
+
+class StepPrinter:
+    """Sends what a compiled model prints to the folder of the step, or to the console."""
+
+    def __init__(self, hook: MaxPrintHook | None, writer: DumpWriter | None) -> None:
+        """Make a printer and silence the engine until the first step.
+
+        Args:
+            hook: the hook that was on while the graph was built; None prints nothing.
+            writer: where dumps go; None prints abbreviated tensors on the console.
+        """
+        from max.engine import InferenceSession
+
+        # Print options belong to the process: any session sets them for all.
+        self._session = InferenceSession()
+        self._hook = hook
+        self._writer = writer
+        self.saved = 0
+        self._off()
+
+    @contextmanager
+    def step(self, number: int) -> Iterator[None]:
+        """Print what runs inside of the block as step `number`."""
+        if self._hook is None:
+            yield
+        elif self._writer is None:
+            print(f"step {number}", flush=True)
+            self._session.set_debug_print_options(style="COMPACT")
+            yield
+            self._off()
+            self.saved += len(self._hook.recorded_names())
+        else:
+            folder = self._writer.engine_step_folder(number)
+            self._session.set_debug_print_options(
+                style="BINARY_MAX_CHECKPOINT", output_directory=folder
+            )
+            with without_write_log():
+                yield
+            self._off()
+            # The graph was traced once: its names hold for every step that runs it.
+            names = self._hook.recorded_names()
+            self.saved += len(names) - len(self._writer.adopt_engine_step(number, names))
+
+    def _off(self) -> None:
+        self._session.set_debug_print_options(style="NONE")
+
+
+def run_max(
+    built: MaxPipelineAndTokenizer,
+    rows: Sequence[Sequence[int]],
+    *,
+    num_steps: int,
+    printer: StepPrinter,
+) -> MaxRun:
+    """Generate greedily; step 0 is the prefill of all rows in one ragged batch.
+
+    Args:
+        built: the pipeline.
+        rows: token ids, one list a row, of any lengths.
+        num_steps: number of steps, the prefill included.
+        printer: where the steps' tensors go.
+    """
+    from max.pipelines.lib.generate import GenerateIterator
+
+    steps: list[dict[int, list[int]]] = []
+    with GenerateIterator(
+        built.pipeline,
+        [list(row) for row in rows],
+        max_new_tokens=num_steps,
+        temperature=0.0,
+        ignore_eos=True,
+        output_logits=True,
+    ) as iterator:
+        for number in range(num_steps):
+            with printer.step(number):
+                steps.append(iterator.step())
+        logits = iterator.logits
+    return MaxRun(
+        generated=tuple(tuple(step[row][0] for step in steps) for row in range(len(rows))),
+        logits=_by_step(logits, num_steps),
+        padding=Padding.RAGGED,
+        saved=printer.saved,
+    )
+
+
+def run_max_encoder(
+    built: MaxPipelineAndTokenizer, rows: Sequence[Sequence[int]], *, printer: StepPrinter
+) -> MaxRun:
+    """Embed all rows in one batch, padded on the right as MAX does it.
+
+    Args:
+        built: an embeddings pipeline.
+        rows: token ids, one list a row.
+        printer: where the tensors go.
+    """
+    import asyncio
+
+    import numpy as np
+    from max.pipelines.modeling.types import (
+        EmbeddingsGenerationInputs,
+        RequestID,
+        TextGenerationRequest,
+    )
+
+    batch = {}
+    for row in rows:
+        identity = RequestID()
+        request = TextGenerationRequest(
+            request_id=identity, model_name="model", prompt=list(row)
+        )
+        batch[identity] = asyncio.run(built.tokenizer.new_context(request))
+    with printer.step(0):
+        outputs = built.pipeline.execute(EmbeddingsGenerationInputs([batch]))
+    embeddings = np.stack([np.asarray(outputs[key].embeddings) for key in batch])
+    return MaxRun(
+        generated=tuple(() for _ in rows),
+        logits=(embeddings.astype(np.float32),),
+        padding=Padding.RIGHT,
+        saved=printer.saved,
+    )
+
+
+def _by_step(
+    logits: Sequence[Sequence[np.ndarray[Any, Any]]], num_steps: int
+) -> tuple[np.ndarray[Any, Any], ...]:
+    """Turn logits[row][step] of [V] into one [B, V] a step."""
+    import numpy as np
+
+    return tuple(np.stack([row[step] for row in logits]) for step in range(num_steps))
