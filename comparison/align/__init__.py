@@ -1,0 +1,1 @@
+"""What belongs together: names, rows and shapes of two dumps."""

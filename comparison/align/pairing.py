@@ -1,0 +1,289 @@
+"""Which tensor of one dump means the same as which of the other."""
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from comparison.align.fused import FusedPart, fused_module_of, part_modules
+from comparison.align.renames import CanonicalName, canonical_name
+from comparison.align.unpaired import UnpairedReasons
+from comparison.schema.comparison import Unpaired
+from comparison.schema.outcome import Side
+from comparison.schema.tensor_entry import TensorEntry
+from comparison.schema.tensor_names import parse_tensor_name
+
+Place = tuple[int | None, int]  # rank and step
+Key = tuple[Place, CanonicalName]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedPair:
+    """Two tensors to be compared.
+
+    Attributes:
+        reference: the reference's tensor.
+        candidate: the candidate's tensor.
+        reason: why they are a pair.
+        fused: which part of which side is meant; None for whole tensors.
+    """
+
+    reference: TensorEntry
+    candidate: TensorEntry
+    reason: str
+    fused: FusedPart | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pairing:
+    """Every tensor of both dumps, paired or not.
+
+    Attributes:
+        pairs: in order of execution.
+        unpaired: the reference's first.
+    """
+
+    pairs: tuple[PlannedPair, ...]
+    unpaired: tuple[Unpaired, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listing:
+    """The tensors of one dump.
+
+    Attributes:
+        entries: by step and order.
+        engine: who dumped them, None where it is not known.
+        order_known: whether the order is that of execution.
+    """
+
+    entries: Sequence[TensorEntry]
+    engine: str | None
+    order_known: bool = True
+
+
+def pair_tensors(reference: Listing, candidate: Listing) -> Pairing:
+    """Pair the tensors of two dumps by name, directly or by what the name means."""
+    sides = (
+        _Grouped.of(Side.REFERENCE, reference, other=candidate),
+        _Grouped.of(Side.CANDIDATE, candidate, other=reference),
+    )
+    matcher = _Matcher(*sides)
+    matcher.match_all()
+    by_candidate = candidate.order_known and not reference.order_known
+
+    def position(pair: PlannedPair) -> tuple[int, int, int, int]:
+        entry = pair.candidate if by_candidate else pair.reference
+        part = pair.fused.position if pair.fused else 0
+        return entry.step, -1 if entry.rank is None else entry.rank, entry.order, part
+
+    return Pairing(
+        pairs=tuple(sorted(matcher.pairs, key=position)), unpaired=tuple(matcher.unpaired())
+    )
+
+
+def pair_lone_files(reference: TensorEntry, candidate: TensorEntry) -> Pairing:
+    """Pair two tensors that were given as files, whatever their names."""
+    pair = PlannedPair(reference=reference, candidate=candidate, reason="two files given alone")
+    return Pairing(pairs=(pair,), unpaired=())
+
+
+@dataclass(slots=True, kw_only=True)
+class _Grouped:
+    """One dump, by what its tensors mean."""
+
+    side: Side
+    entries: Sequence[TensorEntry]
+    groups: dict[Key, list[TensorEntry]] = field(default_factory=dict)
+    keys: dict[TensorEntry, Key] = field(default_factory=dict)
+    places: dict[TensorEntry, Place] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, side: Side, listing: Listing, *, other: Listing) -> "_Grouped":
+        grouped = cls(side=side, entries=listing.entries)
+        place = _place_function(listing.entries, other.entries)
+        for entry in listing.entries:
+            grouped.places[entry] = place(entry)
+            name = canonical_name(entry.name, engine=listing.engine, other=other.engine)
+            if name is not None:
+                key = (grouped.places[entry], name)
+                grouped.keys[entry] = key
+                grouped.groups.setdefault(key, []).append(entry)
+        return grouped
+
+
+class _PlaceFunction:
+    """Rank and step of an entry, without what only names the sole one."""
+
+    def __init__(self, *, one_rank: bool, one_step: bool) -> None:
+        self._one_rank, self._one_step = one_rank, one_step
+
+    def __call__(self, entry: TensorEntry) -> Place:
+        return None if self._one_rank else entry.rank, 0 if self._one_step else entry.step
+
+
+def _place_function(
+    entries: Sequence[TensorEntry], others: Sequence[TensorEntry]
+) -> _PlaceFunction:
+    one_rank = len({entry.rank for entry in entries}) <= 1
+    # Two dumps of one step each are held against each other, whichever step it is.
+    one_step = all(len({entry.step for entry in side}) <= 1 for side in (entries, others))
+    return _PlaceFunction(one_rank=one_rank, one_step=one_step)
+
+
+class _Matcher:
+    def __init__(self, reference: _Grouped, candidate: _Grouped) -> None:
+        self._reference, self._candidate = reference, candidate
+        self.pairs: list[PlannedPair] = []
+        self._reasons: dict[TensorEntry, str] = {}
+        self._used: dict[Side, set[TensorEntry]] = {side: set() for side in Side}
+
+    def match_all(self) -> None:
+        """Pair groups of one meaning, then parts of fused projections."""
+        for key, entries in self._reference.groups.items():
+            others = self._candidate.groups.get(key)
+            if others:
+                self._match_group(key[1], entries, others)
+        self._match_fused(self._reference, self._candidate)
+        self._match_fused(self._candidate, self._reference)
+
+    def _match_group(
+        self, name: CanonicalName, reference: list[TensorEntry], candidate: list[TensorEntry]
+    ) -> None:
+        by_call = _by_call(reference), _by_call(candidate)
+        for calls, note in _match_calls(list(by_call[0]), list(by_call[1])):
+            lefts, rights = by_call[0][calls[0]], by_call[1][calls[1]]
+            left, right = _choose(lefts, rights)
+            reason = "same name" if left.name == right.name else f"both are {name}"
+            self._pair(left, right, reason=f"{reason}; {note}" if note else reason)
+            for extra in (*lefts, *rights):
+                if extra not in (left, right):
+                    chosen = left if extra in lefts else right
+                    self._reasons.setdefault(
+                        extra, f"a second tensor of this meaning; {chosen.name} was compared"
+                    )
+        self._explain_calls(reference, candidate, len(by_call[0]), len(by_call[1]))
+
+    def _explain_calls(
+        self, reference: list[TensorEntry], candidate: list[TensorEntry], *counts: int
+    ) -> None:
+        for entry in (*reference, *candidate):
+            self._reasons.setdefault(
+                entry,
+                f"the module was called {counts[0]} times in the reference and {counts[1]} "
+                "times in the candidate; this call has no counterpart",
+            )
+
+    def _match_fused(self, separate: _Grouped, fused: _Grouped) -> None:
+        """Pair parts of `separate` with blocks of fused tensors that the other side has."""
+        for key, entries in list(separate.groups.items()):
+            place, name = key
+            whole_module = fused_module_of(name.module)
+            is_first_output = name.side == "output" and name.slot == "0"
+            if whole_module is None or not is_first_output:
+                continue
+            if any(entry in self._used[separate.side] for entry in entries):
+                continue
+            whole = fused.groups.get((place, _renamed(name, whole_module[0])))
+            if whole:
+                parts = tuple(
+                    self._part(separate, (place, _renamed(name, part)))
+                    for part in part_modules(whole_module[0])
+                )
+                self._pair_part(separate, entries[-1], whole[-1], parts, whole_module[1])
+
+    @staticmethod
+    def _part(separate: _Grouped, key: Key) -> TensorEntry | None:
+        entries = separate.groups.get(key)
+        return entries[-1] if entries else None
+
+    def _pair_part(
+        self,
+        separate: _Grouped,
+        part: TensorEntry,
+        whole: TensorEntry,
+        parts: tuple[TensorEntry | None, ...],
+        position: int,
+    ) -> None:
+        fused_is_candidate = separate.side is Side.REFERENCE
+        block = ("first", "second", "third")[position]
+        self._pair(
+            part if fused_is_candidate else whole,
+            whole if fused_is_candidate else part,
+            reason=f"derived: {block} of {len(parts)} blocks of the fused {whole.name}",
+            fused=FusedPart(position=position, parts=parts, fused_is_candidate=fused_is_candidate),
+        )
+
+    def _pair(
+        self,
+        reference: TensorEntry,
+        candidate: TensorEntry,
+        *,
+        reason: str,
+        fused: FusedPart | None = None,
+    ) -> None:
+        self.pairs.append(
+            PlannedPair(reference=reference, candidate=candidate, reason=reason, fused=fused)
+        )
+        self._used[Side.REFERENCE].add(reference)
+        self._used[Side.CANDIDATE].add(candidate)
+
+    def unpaired(self) -> Iterator[Unpaired]:
+        """Give what is left, each with its reason."""
+        for own, other in (
+            (self._reference, self._candidate),
+            (self._candidate, self._reference),
+        ):
+            reasons = UnpairedReasons(
+                other_side=other.side,
+                other_places=set(other.places.values()),
+                other_modules={(place, name.module) for place, name in other.groups},
+            )
+            for entry in own.entries:
+                if entry not in self._used[own.side]:
+                    key = own.keys.get(entry)
+                    reason = self._reasons.get(entry) or reasons.reason(
+                        entry, place=own.places[entry], name=key[1] if key else None
+                    )
+                    yield Unpaired(side=own.side, entry=entry, reason=reason)
+
+
+def _renamed(name: CanonicalName, module: str) -> CanonicalName:
+    return CanonicalName(module=module, side=name.side, slot=name.slot)
+
+
+def _by_call(entries: list[TensorEntry]) -> dict[int, list[TensorEntry]]:
+    calls: defaultdict[int, list[TensorEntry]] = defaultdict(list)
+    for entry in entries:
+        parsed = parse_tensor_name(entry.name)
+        calls[parsed.call if parsed else 1].append(entry)
+    return dict(sorted(calls.items()))
+
+
+def _match_calls(
+    reference: list[int], candidate: list[int]
+) -> Iterator[tuple[tuple[int, int], str]]:
+    """Pair the calls of a module within a step; a single call is held against the last."""
+    if len(reference) == len(candidate):
+        for calls in zip(reference, candidate, strict=True):
+            yield calls, ""
+    elif len(reference) == 1:
+        note = f"the last of {len(candidate)} calls in the candidate, called once in the reference"
+        yield (reference[0], candidate[-1]), note
+    elif len(candidate) == 1:
+        note = f"the last of {len(reference)} calls in the reference, called once in the candidate"
+        yield (reference[-1], candidate[0]), note
+    else:
+        for call in reference:
+            if call in candidate:
+                yield (call, call), f"call {call} of {len(reference)} and of {len(candidate)}"
+
+
+def _choose(
+    reference: list[TensorEntry], candidate: list[TensorEntry]
+) -> tuple[TensorEntry, TensorEntry]:
+    """Take tensors of the same name; else the last, since parents fire after their children."""
+    names = {entry.name: entry for entry in reversed(candidate)}
+    for entry in reference:
+        if entry.name in names:
+            return entry, names[entry.name]
+    return reference[-1], candidate[-1]

@@ -1,0 +1,120 @@
+"""One name for what engines name differently.
+
+Hooks call the root module `model` and put the module's attribute path behind it. The same
+modules lie elsewhere in each engine's tree:
+
+    torch   model.model.layers.0.mlp-output             model.lm_head-output
+    MAX     model.layers.layers.0.mlp-output            (lists add `.layers`)
+            model.language_model.layers.layers.0.mlp_shards.0-output
+    MAX V3  model.language_model.layers.0.mlp-output
+"""
+
+import re
+from dataclasses import dataclass
+
+from comparison.schema.tensor_names import TensorName, parse_tensor_name
+
+# Modules that get one tensor, so that their first input means the same on every engine.
+_ONE_INPUT = re.compile(r"(proj|norm|LayerNorm|mlp|embed_tokens|lm_head|dense|act_fn|fc\d+)$")
+_HIDDEN_STATES_MODULE = re.compile(r"(^|\.)(layers?\.\d+|self_attn)$")
+_LAYER = re.compile(r"(^|\.)layers?\.\d+$")
+_HIDDEN_KEYWORDS = {"0", "hidden_states", "hidden_state", "input", "x"}
+_LOGITS_SLOTS = {"logits", "next_token_logits"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CanonicalName:
+    """What a tensor is, whichever engine dumped it.
+
+    Attributes:
+        module: path without what only one engine has; empty for the whole model.
+        side: `input`, `output`, or empty for a name of another form.
+        slot: position or keyword.
+    """
+
+    module: str
+    side: str
+    slot: str
+
+    def __str__(self) -> str:
+        what = f"{self.side} {self.slot}".strip()
+        return f"{self.module or 'the model'} {what}".strip()
+
+
+def canonical_name(name: str, *, engine: str | None, other: str | None) -> CanonicalName | None:
+    """Give the name that both engines' names are brought to.
+
+    Args:
+        name: tensor name as dumped.
+        engine: engine that dumped it, None where it is not known.
+        other: engine of the dump it is to be paired with.
+
+    Returns:
+        None for a tensor that has no counterpart of one meaning on the other engine.
+    """
+    parsed = parse_tensor_name(name)
+    if parsed is None:
+        return CanonicalName(module=name, side="", slot="")
+    across = None not in (engine, other) and engine != other
+    module = canonical_module(parsed.module)
+    if parsed.side == "output":
+        return _output(parsed, module, engine=engine, across=across)
+    slot = _input_slot(parsed, module, engine) if across else parsed.slot or "0"
+    return None if slot is None else CanonicalName(module=module, side="input", slot=slot)
+
+
+def canonical_module(module: str) -> str:
+    """Bring a module path to the form that all engines share; empty for the whole model."""
+    segments = module.split(".")
+    if segments[0] == "model":
+        segments = segments[1:]
+    inner = segments
+    for wrapper in ("model", "language_model"):
+        if inner and inner[0] == wrapper:
+            inner = inner[1:]
+    # A wrapper itself keeps its name: torch's `model.model` gives hidden states, not logits.
+    return ".".join(_without_containers(inner or segments))
+
+
+def _without_containers(segments: list[str]) -> list[str]:
+    kept: list[str] = []
+    position = 0
+    while position < len(segments):
+        segment = segments[position]
+        following = segments[position + 1] if position + 1 < len(segments) else ""
+        if segment.endswith("_shards") and following == "0":
+            kept.append(segment.removesuffix("_shards"))
+            position += 1
+        elif segment == "layers" and kept and kept[-1] in ("layer", "layers"):
+            pass
+        else:
+            kept.append("LayerNorm" if segment == "layer_norm" else segment)
+        position += 1
+    return kept
+
+
+def _output(
+    parsed: TensorName, module: str, *, engine: str | None, across: bool
+) -> CanonicalName | None:
+    slot = parsed.slot or "0"
+    # MAX's language_model is the whole text model with its head; torch's is not.
+    whole = module == "" or (module == "language_model" and engine == "max")
+    if whole and (slot in _LOGITS_SLOTS or (engine == "max" and slot == "0")):
+        return CanonicalName(module="", side="output", slot="logits")
+    if across and engine == "vllm" and _LAYER.search(module):
+        return None  # vLLM returns the residual apart: neither part is the layer's output
+    return CanonicalName(module=module, side="output", slot=slot)
+
+
+def _input_slot(parsed: TensorName, module: str, engine: str | None) -> str | None:
+    slot = parsed.slot or "0"
+    if module == "":
+        tokens = "0" if engine == "max" else "input_ids"
+        return "token ids" if slot == tokens else None
+    if _HIDDEN_STATES_MODULE.search(module):
+        if engine == "max":  # its first input is the index of the layer
+            return "hidden states" if slot == "1" else None
+        return "hidden states" if engine == "torch" and slot in _HIDDEN_KEYWORDS else None
+    if engine == "vllm" and "norm" in module.rsplit(".", 1)[-1]:
+        return None  # vLLM adds the residual inside the norm
+    return "0" if _ONE_INPUT.search(module) and slot in _HIDDEN_KEYWORDS else None

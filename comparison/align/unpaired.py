@@ -1,0 +1,61 @@
+"""Why a tensor has no counterpart."""
+
+import re
+from dataclasses import dataclass
+
+from comparison.align.renames import CanonicalName
+from comparison.schema.outcome import Side
+from comparison.schema.tensor_entry import TensorEntry
+
+# Modules that only one engine has, and what they are.
+_KNOWN = (
+    (re.compile(r"\.allreduce"), "sums over devices, which only MAX has as a module"),
+    (re.compile(r"distributed_linear_layers"), "one device's part of a layer, only in MAX"),
+    (re.compile(r"Sampler"), "sampling, which only MAX has as a module"),
+    (re.compile(r"rotary_emb"), "the rope table, which only torch has as a module"),
+    (re.compile(r"act_fn"), "the activation, which only torch has as a module"),
+    (re.compile(r"_shards\.[1-9]"), "a further device's shard; the first one was compared"),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnpairedReasons:
+    """What is known of the other dump.
+
+    Attributes:
+        other_side: its role.
+        other_places: its ranks and steps.
+        other_modules: its modules by canonical name, each with its place.
+    """
+
+    other_side: Side
+    other_places: set[tuple[int | None, int]]
+    other_modules: set[tuple[tuple[int | None, int], str]]
+
+    def reason(
+        self, entry: TensorEntry, *, place: tuple[int | None, int], name: CanonicalName | None
+    ) -> str:
+        """Say why an entry is left over.
+
+        Args:
+            entry: the tensor.
+            place: its rank and step, as they were matched.
+            name: what it means; None where that differs between engines.
+        """
+        if place not in self.other_places:
+            return self._missing_place(place)
+        for pattern, reason in _KNOWN:
+            if pattern.search(entry.name):
+                return reason
+        if name is None:
+            return "the engines pass this differently, so that it has no counterpart"
+        if (place, name.module) in self.other_modules:
+            return f"the {self.other_side} has this module, but not this input or output"
+        return f"the {self.other_side} has no such tensor"
+
+    def _missing_place(self, place: tuple[int | None, int]) -> str:
+        rank, step = place
+        if rank not in {other for other, _ in self.other_places}:
+            ranks = "ranks" if rank is None else f"rank {rank}"
+            return f"the {self.other_side} {'has several ' if rank is None else 'has no '}{ranks}"
+        return f"the {self.other_side} has no step {step}"

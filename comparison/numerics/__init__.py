@@ -1,0 +1,1 @@
+"""Dtypes and the measurement of a pair of arrays."""

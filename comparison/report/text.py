@@ -1,0 +1,245 @@
+"""A comparison as text for a console."""
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import assert_never
+
+from comparison.report.names import printable
+from comparison.report.unpaired_text import unpaired_lines
+from comparison.schema.comparison import Comparison, DumpSummary, Pair, Verdict
+from comparison.schema.outcome import (
+    Compared,
+    Extreme,
+    Judged,
+    KindDiffers,
+    Metrics,
+    NonFiniteCounts,
+    NotComparable,
+    NothingFinite,
+    ShapeDiffers,
+    Side,
+)
+from comparison.schema.tolerance import Tolerance
+
+# As in the definition of the relative difference.
+_SMALLEST_DENOMINATOR = 1e-10
+
+
+def format_comparison(comparison: Comparison) -> str:
+    """Write a comparison out: each pair, then what is left over, then the verdict."""
+    return "\n".join(comparison_lines(comparison)) + "\n"
+
+
+def comparison_lines(comparison: Comparison) -> Iterator[str]:
+    """Give the lines of format_comparison one by one."""
+    words = side_words(comparison)
+    yield f"Found {len(comparison.pairs)} matching tensor pair(s)"
+    several_steps = len({pair.reference.step for pair in comparison.pairs}) > 1
+    for pair in comparison.pairs:
+        yield ""
+        yield from _pair_lines(pair, words, comparison.tolerance, several_steps=several_steps)
+    yield from unpaired_lines(comparison)
+    yield from _unreadable_lines(comparison)
+    yield ""
+    yield from _note_lines(comparison)
+    yield from summary_lines(comparison)
+
+
+def side_words(comparison: Comparison) -> tuple[str, str]:
+    """Name the sides by their engines, or by their roles where that does not tell them apart."""
+    engines = comparison.reference.engine, comparison.candidate.engine
+    if engines[0] is None or engines[1] is None or engines[0] == engines[1]:
+        return Side.REFERENCE, Side.CANDIDATE
+    return engines[0], engines[1]
+
+
+def _pair_lines(
+    pair: Pair, words: tuple[str, str], tolerance: Tolerance | None, *, several_steps: bool
+) -> Iterator[str]:
+    yield f"Tensor: {printable(pair.reference.name)} vs {printable(pair.candidate.name)}"
+    if several_steps or pair.reference.step != pair.candidate.step:
+        yield f"  Step: {_both(pair.reference.step, pair.candidate.step, words)}"
+    if pair.reference.rank is not None or pair.candidate.rank is not None:
+        yield f"  Rank: {_both(pair.reference.rank, pair.candidate.rank, words)}"
+    if pair.reason != "same name":
+        yield f"  Paired: {printable(pair.reason)}"
+    if pair.reference_shape is not None and pair.candidate_shape is not None:
+        shapes = f"{words[0]}{pair.reference_shape}, {words[1]}{pair.candidate_shape}"
+        yield f"  Shapes: {shapes}"
+    for adjustment in pair.adjustments:
+        yield f"  Reshaped: {adjustment}"
+    yield from (f"  {line}" for line in _outcome_lines(pair, words, tolerance))
+
+
+def _both(reference: object, candidate: object, words: tuple[str, str]) -> str:
+    if reference == candidate:
+        return str(reference)
+    return f"{words[0]} {reference}, {words[1]} {candidate}"
+
+
+def _outcome_lines(
+    pair: Pair, words: tuple[str, str], tolerance: Tolerance | None
+) -> Iterator[str]:
+    match pair.outcome:
+        case Compared() as compared:
+            yield from _compared_lines(compared, words, tolerance)
+        case ShapeDiffers(reason=reason):
+            yield f"Shapes differ: {reason}"
+        case KindDiffers() as kinds:
+            names = f"{words[0]} {kinds.reference_dtype}, {words[1]} {kinds.candidate_dtype}"
+            yield f"Dtypes differ in kind: {names}"
+        case NotComparable(reason=reason):
+            yield f"Not comparable: {printable(reason)}"
+        case _:
+            assert_never(pair.outcome)
+
+
+def _compared_lines(
+    compared: Compared, words: tuple[str, str], tolerance: Tolerance | None
+) -> Iterator[str]:
+    if compared.dtype_differs:
+        names = f"{words[0]} {compared.reference_dtype}, {words[1]} {compared.candidate_dtype}"
+        yield f"Dtypes differ: {names}"
+    match compared.metrics:
+        case Metrics() as metrics:
+            yield from _metric_lines(metrics, tolerance)
+        case NothingFinite(reason=reason):
+            yield f"Nothing to measure: {reason}"
+        case _:
+            assert_never(compared.metrics)
+    yield from _non_finite_lines(compared.non_finite, words)
+    if isinstance(compared.judgement, Judged):
+        yield f"Mismatched elements: {mismatched(compared.judgement)}"
+
+
+def _metric_lines(metrics: Metrics, tolerance: Tolerance | None) -> Iterator[str]:
+    absolute, relative = metrics.greatest_absolute, metrics.greatest_relative
+    allowed = [""] * 2
+    if tolerance is not None:
+        permitted = tolerance.allowed(absolute.reference)
+        allowed[0] = f" (up to {permitted:.6g} allowed)"
+        permitted = tolerance.allowed(relative.reference) / max(
+            abs(relative.reference), _SMALLEST_DENOMINATOR
+        )
+        allowed[1] = f" (up to {permitted:.6g} allowed)"
+    yield f"Greatest absolute difference: {_extreme(absolute)}{allowed[0]}"
+    yield f"Greatest relative difference: {_extreme(relative)}{allowed[1]}"
+    yield (
+        f"Mean absolute difference: {metrics.mean_absolute:.6g}, "
+        f"relative L2: {metrics.relative_l2:.6g}, cosine: {metrics.cosine:.9g}"
+    )
+
+
+def _extreme(extreme: Extreme) -> str:
+    value = str(extreme.value) if isinstance(extreme.value, int) else f"{extreme.value:.6g}"
+    return f"{value} at index {extreme.index}"
+
+
+def _non_finite_lines(counts: NonFiniteCounts, words: tuple[str, str]) -> Iterator[str]:
+    if counts.total == 0:
+        return
+    meanings = {
+        "nan_both": "NaN on both sides",
+        "nan_reference_only": f"NaN in {words[0]} only",
+        "nan_candidate_only": f"NaN in {words[1]} only",
+        "inf_same_sign": "the same infinity on both sides",
+        "inf_opposite_sign": "infinities of opposite sign",
+        "inf_reference_only": f"infinite in {words[0]} only",
+        "inf_candidate_only": f"infinite in {words[1]} only",
+    }
+    parts = [f"{count} {meanings[name]}" for name, count in counts.counts() if count]
+    line = f"NaN and infinity: {', '.join(parts)}"
+    if counts.first_difference is not None:
+        line += f"; they differ first at index {counts.first_difference}"
+    yield line
+
+
+def mismatched(judged: Judged) -> str:
+    """Give failed of total with the percentage, which is never rounded to 0 or 100."""
+    share = 100 * judged.failed / judged.total if judged.total else 0.0
+    text = f"{share:.1f}%"
+    if 0 < judged.failed < judged.total and text in ("0.0%", "100.0%"):
+        text = "<0.1%" if share < 50 else ">99.9%"
+    return f"{judged.failed} / {judged.total} ({text})"
+
+
+def _unreadable_lines(comparison: Comparison) -> Iterator[str]:
+    if not comparison.unreadable:
+        return
+    yield ""
+    yield f"Unreadable files without counterpart: {len(comparison.unreadable)}"
+    for item in comparison.unreadable:
+        yield f"  {item.side} {printable(item.entry.name)}: {printable(item.reason)}"
+
+
+def _note_lines(comparison: Comparison) -> Iterator[str]:
+    yield from (f"Note: {printable(note)}" for note in comparison.notes)
+    for side, dump in (
+        (Side.REFERENCE, comparison.reference),
+        (Side.CANDIDATE, comparison.candidate),
+    ):
+        yield from (f"Note: {side}: {printable(note)}" for note in dump.notes)
+        if not dump.complete:
+            yield f"Note: {side}: this dump is partial, so the result is cut short"
+
+
+def summary_lines(comparison: Comparison) -> Iterator[str]:
+    """Give the last lines: counts, the verdict, and the first pair that differs."""
+    unpaired = _unpaired_counts(comparison)
+    yield f"Compared {comparison.compared} of {len(comparison.pairs)} pair(s); {unpaired}"
+    differing = list(comparison.differing)
+    yield f"Verdict: {_verdict(comparison, len(differing))}"
+    if differing:
+        first = differing[0]
+        names = f"{printable(first.reference.name)} vs {printable(first.candidate.name)}"
+        order = "in order of execution" if comparison.order_known else "by name"
+        yield f"First {order}: {names} (step {first.reference.step}){_how(first)}"
+
+
+def _unpaired_counts(comparison: Comparison) -> str:
+    def count(side: Side, dump: DumpSummary) -> str:
+        left = sum(item.side is side for item in comparison.unpaired)
+        left += sum(item.side is side for item in comparison.unreadable)
+        return f"{left} of {dump.tensors} in the {side}"
+
+    reference = count(Side.REFERENCE, comparison.reference)
+    return f"unpaired: {reference}, {count(Side.CANDIDATE, comparison.candidate)}"
+
+
+def _verdict(comparison: Comparison, differing: int) -> str:
+    tolerance = comparison.tolerance
+    limits = "" if tolerance is None else f"rtol={tolerance.rtol:g}, atol={tolerance.atol:g}"
+    match comparison.verdict:
+        case Verdict.AGREE:
+            return f"agree, all {comparison.compared} pair(s) are within {limits}"
+        case Verdict.MEASURED:
+            return "none, since no tolerance was given (--rtol, --atol)"
+        case Verdict.DIFFER:
+            kinds = Counter(_kind_of_difference(pair) for pair in comparison.differing)
+            parts = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
+            within = f" with {limits}" if limits else ""
+            return f"differ, {differing} of {comparison.compared} pair(s){within} ({parts})"
+        case Verdict.INCONCLUSIVE if comparison.compared == 0:
+            return "inconclusive, nothing was compared"
+        case Verdict.INCONCLUSIVE:
+            return "inconclusive, no difference was found but the result is cut short"
+        case _:
+            assert_never(comparison.verdict)
+
+
+def _how(pair: Pair) -> str:
+    if isinstance(pair.outcome, Compared) and isinstance(pair.outcome.judgement, Judged):
+        return f": {_kind_of_difference(pair)}, {mismatched(pair.outcome.judgement)} elements"
+    return f": {_kind_of_difference(pair)}"
+
+
+def _kind_of_difference(pair: Pair) -> str:
+    match pair.outcome:
+        case Compared() as compared if compared.non_finite.differing:
+            return "in NaN or infinity"
+        case Compared(judgement=Judged(failed=failed)) if failed:
+            return "beyond tolerance"
+        case Compared() | KindDiffers():
+            return "in dtype"
+        case _:
+            return "in shape"

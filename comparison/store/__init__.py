@@ -1,0 +1,1 @@
+"""Readers and writers of tensor files, dump directories and their manifests."""

@@ -1,0 +1,73 @@
+"""Arrays that stay in their file until they are read."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from comparison.numerics.dtypes import Array
+from comparison.schema.errors import CorruptFileError, UnsupportedFormatError
+from comparison.schema.outcome import Shape
+
+# numpy's own limits.
+_MAX_RANK = 64
+_MAX_BYTES = 2**62
+
+
+def map_array(path: Path, *, dtype: np.dtype[Any], shape: Shape, offset: int) -> Array:
+    """Map a stretch of a file as an array, row-major and read-only.
+
+    Args:
+        path: the file.
+        dtype: element type, one byte at least.
+        shape: dimensions as the file declares them.
+        offset: byte where the data begins; need not be aligned.
+
+    Raises:
+        CorruptFileError: the file is shorter than that.
+        UnsupportedFormatError: more dimensions than numpy has.
+    """
+    size_bytes = check_size(path, shape=shape, element_bytes=dtype.itemsize)
+    available = path.stat().st_size - offset
+    if size_bytes > available:
+        raise CorruptFileError(
+            f"{path}: expected {size_bytes} bytes of data at byte {offset} for "
+            f"{dtype} {shape}, found {max(available, 0)}; the file is cut off, dump it again"
+        )
+    if size_bytes == 0:  # nothing to map
+        return np.empty(shape, dtype)
+    return np.asarray(np.memmap(path, dtype=dtype, mode="r", offset=offset, shape=shape))
+
+
+def check_size(path: Path, *, shape: Shape, element_bytes: int) -> int:
+    """Give the size in bytes of an array that a file declares.
+
+    Raises:
+        CorruptFileError: no machine holds such an array.
+        UnsupportedFormatError: more dimensions than numpy has.
+    """
+    if len(shape) > _MAX_RANK:
+        raise UnsupportedFormatError(
+            f"{path}: expected at most {_MAX_RANK} dimensions, found {len(shape)}"
+        )
+    if any(n < 0 for n in shape):
+        raise CorruptFileError(f"{path}: expected dimensions of at least 0, found {shape}")
+    # Without the zeros: numpy refuses an empty array whose other dimensions are too great.
+    if math.prod(n for n in shape if n) * element_bytes > _MAX_BYTES:
+        raise CorruptFileError(f"{path}: expected a shape that fits in memory, found {shape}")
+    return math.prod(shape) * element_bytes
+
+
+def unpack_nibbles(packed: Array, *, dtype: np.dtype[Any], shape: Shape) -> Array:
+    """Unpack 4-bit elements, two a byte, the lower half first.
+
+    Args:
+        packed: [ceil(n / 2)] uint8.
+        dtype: a 4-bit type of one byte an element.
+        shape: the shape of the n elements.
+    """
+    codes = np.empty((packed.size, 2), np.uint8)
+    codes[:, 0] = packed.reshape(-1) & 0x0F
+    codes[:, 1] = packed.reshape(-1) >> 4
+    return codes.reshape(-1)[: math.prod(shape)].view(dtype).reshape(shape)

@@ -1,0 +1,52 @@
+"""Files of one array as numpy writes them."""
+
+import struct
+from pathlib import Path
+
+from numpy.lib import format as npy_format
+
+from comparison.numerics.dtypes import Array, dtype_name
+from comparison.schema.errors import CorruptFileError, UnsupportedFormatError
+from comparison.store.mapped_array import map_array
+
+
+def read_npy_file(path: Path) -> Array:
+    """Map the array of a .npy file; never unpickles.
+
+    Raises:
+        CorruptFileError: cut off or malformed.
+        UnsupportedFormatError: an array of objects, text, records, or of a dtype that the format
+            cannot name (bfloat16).
+    """
+    with path.open("rb") as file:
+        try:
+            version = npy_format.read_magic(file)
+            read = {
+                (1, 0): npy_format.read_array_header_1_0,
+                (2, 0): npy_format.read_array_header_2_0,
+            }[version]
+            shape, fortran_order, dtype = read(file)
+        except KeyError:
+            raise UnsupportedFormatError(
+                f"{path}: expected .npy version 1.0 or 2.0, found another"
+            ) from None
+        except (ValueError, TypeError, OverflowError, RecursionError, struct.error) as error:
+            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+            raise CorruptFileError(f"{path}: expected a .npy file, found {reason}") from None
+        offset = file.tell()
+    if any(type(n) is not int or n < 0 for n in shape):
+        raise CorruptFileError(f"{path}: expected sizes as shape, found {shape}")
+    if dtype.kind == "O":
+        raise UnsupportedFormatError(
+            f"{path}: expected numbers, found Python objects, which would have to be unpickled; "
+            "save a numeric array"
+        )
+    if dtype.kind == "V":
+        raise UnsupportedFormatError(
+            f"{path}: expected numbers, found {dtype}; .npy has no name for bfloat16 and float8, "
+            "save as .safetensors, .pt or .max"
+        )
+    dtype_name(dtype)  # refuse text and dates before anything is mapped
+    if fortran_order:
+        return map_array(path, dtype=dtype, shape=tuple(shape[::-1]), offset=offset).T
+    return map_array(path, dtype=dtype, shape=tuple(shape), offset=offset)

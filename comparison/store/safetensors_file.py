@@ -1,0 +1,175 @@
+"""Files of many tensors in the safetensors format.
+
+An own parser, since the library's numpy side knows no bfloat16 and no float8: u64 header size,
+a JSON object from name to dtype, shape and byte range, then the data, without holes.
+"""
+
+import json
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from comparison.numerics.dtypes import Array, dtype_of_name
+from comparison.schema.errors import CorruptFileError, UnsupportedFormatError
+from comparison.schema.outcome import Shape
+from comparison.store.mapped_array import check_size, map_array, unpack_nibbles
+
+# The library's own limit.
+_MAX_HEADER_BYTES = 100_000_000
+_DTYPE_NAMES = {
+    "BOOL": "bool",
+    "F4": "float4_e2m1fn",
+    "F8_E4M3": "float8_e4m3fn",
+    "F8_E4M3FNUZ": "float8_e4m3fnuz",
+    "F8_E5M2": "float8_e5m2",
+    "F8_E5M2FNUZ": "float8_e5m2fnuz",
+    "F8_E8M0": "float8_e8m0fnu",
+    "F16": "float16",
+    "BF16": "bfloat16",
+    "F32": "float32",
+    "F64": "float64",
+    "U8": "uint8",
+    "I8": "int8",
+    "U16": "uint16",
+    "I16": "int16",
+    "U32": "uint32",
+    "I32": "int32",
+    "U64": "uint64",
+    "I64": "int64",
+    "C64": "complex64",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredTensor:
+    """Where a tensor lies in a .safetensors file.
+
+    Attributes:
+        dtype: dtype name.
+        shape: dimensions.
+        begin: first byte, from the start of the file.
+        end: byte behind the last.
+    """
+
+    dtype: str
+    shape: Shape
+    begin: int
+    end: int
+
+
+def read_safetensors_header(path: Path) -> dict[str, StoredTensor]:
+    """Read and check the table of a .safetensors file, in the file's order.
+
+    Raises:
+        CorruptFileError: cut off, malformed, or ranges that contradict the shapes or each other.
+        UnsupportedFormatError: a dtype that is not known.
+    """
+    stat = path.stat()
+    return _read_header(path, stat.st_size, stat.st_mtime_ns)
+
+
+def read_safetensors_tensor(path: Path, key: str) -> Array:
+    """Map one tensor of a .safetensors file.
+
+    Raises:
+        CorruptFileError: as read_safetensors_header, or there is no such tensor.
+        UnsupportedFormatError: a dtype that is not known.
+    """
+    table = read_safetensors_header(path)
+    if key not in table:
+        raise CorruptFileError(f"{path}: expected a tensor {key!r}, found {len(table)} others")
+    stored = table[key]
+    dtype = dtype_of_name(stored.dtype)
+    if stored.dtype == "float4_e2m1fn":
+        size: Shape = (stored.end - stored.begin,)
+        packed = map_array(path, dtype=np.dtype(np.uint8), shape=size, offset=stored.begin)
+        return unpack_nibbles(packed, dtype=dtype, shape=stored.shape)
+    return map_array(path, dtype=dtype, shape=stored.shape, offset=stored.begin)
+
+
+@lru_cache(maxsize=4)  # a file of a thousand tensors is parsed once, not a thousand times
+def _read_header(path: Path, size_bytes: int, _mtime_ns: int) -> dict[str, StoredTensor]:
+    with path.open("rb") as file:
+        prefix = file.read(8)
+        header_bytes = int.from_bytes(prefix, "little")
+        if len(prefix) < 8 or header_bytes > min(size_bytes - 8, _MAX_HEADER_BYTES):
+            raise _corrupt(path, f"a header within {size_bytes} bytes", f"{header_bytes}")
+        header = _parse_json(path, file.read(header_bytes))
+    data_begin = 8 + header_bytes
+    header.pop("__metadata__", None)
+    table = {name: _parse_entry(path, name, entry, data_begin) for name, entry in header.items()}
+    _check_ranges(path, table, data_begin, size_bytes)
+    return table
+
+
+def _parse_json(path: Path, text: bytes) -> dict[str, Any]:
+    def refuse_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        names = [name for name, _ in pairs]
+        for name in names:
+            if len(set(names)) < len(names) and names.count(name) > 1:
+                raise _corrupt(path, "each name once", f"{name!r} twice")
+        return dict(pairs)
+
+    try:
+        header = json.loads(text.decode("utf-8"), object_pairs_hook=refuse_duplicates)
+    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
+        raise _corrupt(path, "a header in JSON", str(error)) from None
+    if not isinstance(header, dict):
+        raise _corrupt(path, "a JSON object as header", type(header).__name__)
+    return header
+
+
+def _parse_entry(path: Path, name: str, entry: Any, data_begin: int) -> StoredTensor:
+    if not isinstance(entry, dict):
+        raise _corrupt(path, f"an object for {name!r}", f"{entry!r:.60}")
+    shape = _sizes(path, name, entry, "shape")
+    offsets = _sizes(path, name, entry, "data_offsets")
+    if len(offsets) != 2 or offsets[0] > offsets[1]:
+        raise _corrupt(path, f"begin and end as data_offsets of {name!r}", f"{list(offsets)}")
+    code = entry.get("dtype")
+    if not isinstance(code, str) or code not in _DTYPE_NAMES:
+        raise UnsupportedFormatError(
+            f"{path}: expected a dtype of {', '.join(_DTYPE_NAMES)} for {name!r}, "
+            f"found {code!r:.60}"
+        )
+    begin, end = (data_begin + offset for offset in offsets)
+    stored = StoredTensor(dtype=_DTYPE_NAMES[code], shape=shape, begin=begin, end=end)
+    expected = _size_bytes(path, stored)
+    if expected != end - begin:
+        what = f"{expected} bytes for {name!r} of {code} {stored.shape}"
+        raise _corrupt(path, what, f"{end - begin}")
+    return stored
+
+
+def _sizes(path: Path, name: str, entry: dict[str, Any], field: str) -> tuple[int, ...]:
+    value = entry.get(field)
+    if not isinstance(value, list) or not all(type(n) is int and n >= 0 for n in value):
+        raise _corrupt(path, f"a list of sizes as {field} of {name!r}", f"{value!r:.60}")
+    return tuple(value)
+
+
+def _size_bytes(path: Path, stored: StoredTensor) -> int:
+    element_bytes = dtype_of_name(stored.dtype).itemsize
+    size = check_size(path, shape=stored.shape, element_bytes=element_bytes)
+    return (math.prod(stored.shape) + 1) // 2 if stored.dtype == "float4_e2m1fn" else size
+
+
+def _check_ranges(
+    path: Path, table: dict[str, StoredTensor], data_begin: int, size_bytes: int
+) -> None:
+    position = data_begin
+    for name, stored in sorted(table.items(), key=lambda item: (item[1].begin, item[1].end)):
+        if stored.begin != position:
+            kind = "overlaps the tensor before it" if stored.begin < position else "leaves a hole"
+            raise _corrupt(path, f"{name!r} at byte {position}", f"{stored.begin}, which {kind}")
+        position = stored.end
+    if position != size_bytes:
+        raise _corrupt(path, f"a file of {position} bytes", f"{size_bytes}")
+
+
+def _corrupt(path: Path, expected: str, found: str) -> CorruptFileError:
+    return CorruptFileError(f"{path}: expected {expected}, found {found}; dump it again")

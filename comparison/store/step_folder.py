@@ -1,0 +1,164 @@
+"""The tensors of one folder, in order."""
+
+import re
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from comparison.schema.errors import BadInputError
+from comparison.schema.manifest import Manifest
+from comparison.schema.tensor_entry import TensorEntry
+from comparison.schema.tensor_names import name_of_stem
+from comparison.store.manifest_file import MANIFEST_NAME
+from comparison.store.tensor_file import TENSOR_SUFFIXES, list_file
+
+ORDER_FILE_NAME = "tensor_names.txt"
+# A sketch holds summaries of tensors under the tensors' own names.
+_NOT_TENSORS = {MANIFEST_NAME, ORDER_FILE_NAME, "sketch.safetensors"}
+_QUIET_SUFFIXES = {".txt", ".log", ".json", ".md", ".py"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepListing:
+    """What one folder holds.
+
+    Attributes:
+        entries: its tensors, in order of execution where that is known, else by name.
+        problems: why an entry cannot be read.
+        order_known: whether there was a list of names in order of execution.
+        partial: whether files are missing.
+        notes: what was left out.
+    """
+
+    entries: tuple[TensorEntry, ...] = ()
+    problems: dict[TensorEntry, str] = field(default_factory=dict)
+    order_known: bool = False
+    partial: bool = False
+    notes: tuple[str, ...] = ()
+
+
+def list_step(
+    folder: Path,
+    *,
+    step: int,
+    rank: int | None,
+    manifest: Manifest | None,
+    root: Path,
+    order_file: Path | None = None,
+) -> StepListing:
+    """List the tensors that lie in a folder itself.
+
+    Args:
+        folder: a step's folder, or a folder made by hand.
+        step: the step that it holds.
+        rank: the rank that it holds.
+        manifest: of the dump, if it has one.
+        root: the dump's folder, which paths in the manifest start from.
+        order_file: where the order is told if the folder itself does not tell it.
+    """
+    files, notes = _tensor_files(folder, manifest, root)
+    found: list[TensorEntry] = []
+    problems: dict[TensorEntry, str] = {}
+    for file in files:
+        entries, problem = _entries_of(file, manifest)
+        placed = [replace(entry, step=step, rank=rank) for entry in entries]
+        found += placed
+        if problem is not None:
+            problems[placed[0]] = problem
+    found = _tell_apart(found, problems)
+    names = _read_order(folder / ORDER_FILE_NAME)
+    own_order = names is not None
+    if names is None and order_file is not None:
+        names = _read_order(order_file)
+    missing = _missing(names or (), found) if own_order and found else ()
+    for name in missing:
+        entry = TensorEntry(name=name, step=step, order=0, path=folder / ORDER_FILE_NAME, rank=rank)
+        problems[entry] = f"{ORDER_FILE_NAME} lists {name}, but {folder} has no file for it"
+        found.append(entry)
+    return StepListing(
+        entries=tuple(_in_order(found, names or ())),
+        problems=problems,
+        order_known=names is not None,
+        partial=bool(missing),
+        notes=tuple(notes),
+    )
+
+
+def _tensor_files(
+    folder: Path, manifest: Manifest | None, root: Path
+) -> tuple[list[Path], list[str]]:
+    raw = set() if manifest is None else set(manifest.raw_tensors)
+    files, others = [], []
+    for file in sorted(folder.iterdir()):
+        if not file.is_file() or file.name.startswith(".") or file.name in _NOT_TENSORS:
+            continue
+        is_raw = bool(raw) and file.relative_to(root).as_posix() in raw
+        if is_raw or file.suffix in TENSOR_SUFFIXES:
+            files.append(file)
+        elif file.suffix not in _QUIET_SUFFIXES:
+            others.append(file.name)
+    if not others:
+        return files, []
+    shown = ", ".join(others[:3]) + (", ..." if len(others) > 3 else "")
+    return files, [f"{len(others)} file(s) of unknown suffix in {folder} left out: {shown}"]
+
+
+def _entries_of(file: Path, manifest: Manifest | None) -> tuple[list[TensorEntry], str | None]:
+    file_names = {} if manifest is None else manifest.file_names
+    if file.suffix not in TENSOR_SUFFIXES:  # bare bytes: their names have no suffix to take off
+        name = file_names.get(file.name, name_of_stem(file.name))
+        return [TensorEntry(name=name, step=0, order=0, path=file)], None
+    try:
+        return list(list_file(file, file_names)), None
+    except (BadInputError, OSError) as error:
+        name = file_names.get(file.stem, name_of_stem(file.stem))
+        return [TensorEntry(name=name, step=0, order=0, path=file)], str(error)
+
+
+def _tell_apart(entries: list[TensorEntry], problems: dict[TensorEntry, str]) -> list[TensorEntry]:
+    """Put the file's name before keys that several files of several tensors have."""
+    count = Counter(entry.name for entry in entries)
+    return [
+        replace(entry, name=f"{entry.path.stem}.{entry.name}")
+        if entry.key is not None and count[entry.name] > 1 and entry not in problems
+        else entry
+        for entry in entries
+    ]
+
+
+def _read_order(path: Path) -> tuple[str, ...] | None:
+    try:
+        text = path.read_text(encoding="utf-8", errors="surrogateescape")
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return tuple(line for line in text.split("\n") if line)
+
+
+def _spellings(entry: TensorEntry) -> tuple[str, ...]:
+    return (entry.name, entry.path.stem, entry.path.name)
+
+
+def _missing(names: Iterable[str], entries: list[TensorEntry]) -> tuple[str, ...]:
+    there = {spelling for entry in entries for spelling in _spellings(entry)}
+    missing = (n for n in names if n not in there and name_of_stem(n) not in there)
+    return tuple(dict.fromkeys(missing))
+
+
+def _in_order(entries: list[TensorEntry], names: tuple[str, ...]) -> list[TensorEntry]:
+    place: dict[str, int] = {}
+    for position, name in enumerate(names):
+        place.setdefault(name, position)
+        place.setdefault(name_of_stem(name), position)
+
+    def sort_key(entry: TensorEntry) -> tuple[int, list[tuple[int, int, str]], str]:
+        position = min(place.get(name, len(names)) for name in _spellings(entry))
+        return position, _natural(entry.name), str(entry.path)
+
+    return sorted(entries, key=sort_key)
+
+
+def _natural(name: str) -> list[tuple[int, int, str]]:
+    """Sort layers.2 before layers.10."""
+    parts = re.split(r"([0-9]+)", name)
+    return [(0, int(part), "") if part.isdecimal() else (1, 0, part) for part in parts]

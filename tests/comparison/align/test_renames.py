@@ -1,0 +1,116 @@
+"""Names of all engines brought to one."""
+
+import pytest
+
+from comparison.align.renames import canonical_name
+
+# torch, MAX, what both are; MAX in the forms of V2, V2 with shards, V3.
+OUTPUTS = [
+    (
+        "model.model.layers.0.mlp-output",
+        "model.layers.layers.0.mlp-output",
+        "layers.0.mlp output 0",
+    ),
+    ("model.model.layers.10-output_0", "model.layers.layers.10-output", "layers.10 output 0"),
+    (
+        "model.model.layers.1.self_attn-output_0",
+        "model.language_model.layers.layers.1.self_attn_shards.0-output",
+        "layers.1.self_attn output 0",
+    ),
+    (
+        "model.model.layers.2.mlp.down_proj-output",
+        "model.layers.layers.2.mlp_shards.0.down_proj-output",
+        "layers.2.mlp.down_proj output 0",
+    ),
+    (
+        "model.model.layers.3.input_layernorm-output",
+        "model.language_model.layers.3.input_layernorm-output",
+        "layers.3.input_layernorm output 0",
+    ),
+    (
+        "model.model.layers.0.pre_feedforward_layernorm-output",
+        "model.layers.layers.0.pre_feedforward_layernorm_shards.0-output",
+        "layers.0.pre_feedforward_layernorm output 0",
+    ),
+    ("model.model.embed_tokens-output", "model.embed_tokens-output", "embed_tokens output 0"),
+    ("model.model.norm-output", "model.norm_shards.0-output", "norm output 0"),
+    ("model.lm_head-output", "model.language_model.lm_head-output", "lm_head output 0"),
+    ("model-output_logits", "model-output_0", "the model output logits"),
+    ("model-output_logits", "model-output", "the model output logits"),
+    ("model-output_logits", "model-output_next_token_logits", "the model output logits"),
+    ("model-output_logits", "model.language_model-output_0", "the model output logits"),
+    (
+        "model.encoder.layer.4.attention.output.LayerNorm-output",
+        "model.encoder.layer.layers.4.attention.output.layer_norm-output",
+        "encoder.layer.4.attention.output.LayerNorm output 0",
+    ),
+    (
+        "model.model.language_model.layers.0.mlp-output",
+        "model.language_model.layers.layers.0.mlp-output",
+        "layers.0.mlp output 0",
+    ),
+    ("mlp_A_input", "mlp_A_input", "mlp_A_input"),
+    (
+        "model.model.layers.0-input_0",
+        "model.layers.layers.0-input_1",
+        "layers.0 input hidden states",
+    ),
+    (
+        "model.model.layers.0.self_attn-input_hidden_states",
+        "model.layers.layers.0.self_attn-input_1",
+        "layers.0.self_attn input hidden states",
+    ),
+    (
+        "model.model.layers.0.mlp.down_proj-input_0",
+        "model.layers.layers.0.mlp.down_proj-input_0",
+        "layers.0.mlp.down_proj input 0",
+    ),
+    ("model-input_input_ids", "model-input_0", "the model input token ids"),
+]
+
+
+@pytest.mark.parametrize(("torch", "max_name", "meaning"), OUTPUTS)
+def test_what_is_the_same(torch: str, max_name: str, meaning: str) -> None:
+    assert str(canonical_name(torch, engine="torch", other="max")) == meaning
+    assert str(canonical_name(max_name, engine="max", other="torch")) == meaning
+
+
+DIFFERENT = [
+    ("model.model.layers.1-output", "model.layers.layers.10-output"),
+    ("model.model-output_last_hidden_state", "model-output_0"),
+    ("model.model-output_last_hidden_state", "model.language_model-output_0"),
+    ("model-output_last_hidden_state", "model-output_0"),
+    (
+        "model.model.layers.0.self_attn.k_norm-output",
+        "model.layers.layers.0.self_attn.q_norm-output",
+    ),
+    ("model.model.layers.0.mlp-output", "model.layers.layers.0.mlp_shards.1-output"),
+    ("model.lm_head-output", "model.lm_head.distributed_linear_layers.0-output"),
+    ("model.model.layers.0.mlp-output", "model.layers.layers.0.mlp.allreduce-output"),
+    ("model.model.layers.0.self_attn-output_1", "model.layers.layers.0.self_attn-output"),
+    ("model.model.layers.0.mlp-input_0", "model.layers.layers.0.mlp-output"),
+]
+
+
+@pytest.mark.parametrize(("torch", "max_name"), DIFFERENT)
+def test_what_is_not_the_same(torch: str, max_name: str) -> None:
+    left = canonical_name(torch, engine="torch", other="max")
+    assert left is not None
+    assert left != canonical_name(max_name, engine="max", other="torch")
+
+
+@pytest.mark.parametrize(
+    ("name", "engine"),
+    [
+        ("model.layers.layers.0-input_0", "max"),  # the layer's number
+        ("model.layers.layers.0-input_3", "max"),  # the rope table
+        ("model.model.layers.0-input_attention_mask", "torch"),
+        ("model-input_1", "max"),
+        ("model.model.layers.3-output_0", "vllm"),  # without the residual
+        ("model.model.layers.3.input_layernorm-input_0", "vllm"),
+    ],
+)
+def test_what_has_no_counterpart_on_another_engine(name: str, engine: str) -> None:
+    other = "max" if engine == "torch" else "torch"
+    assert canonical_name(name, engine=engine, other=other) is None
+    assert canonical_name(name, engine=engine, other=engine) is not None

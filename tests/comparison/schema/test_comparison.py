@@ -1,0 +1,89 @@
+"""What outcomes amount to."""
+
+from pathlib import Path
+
+import pytest
+
+from comparison.schema.comparison import Comparison, DumpSummary, Finding, Pair, Verdict
+from comparison.schema.outcome import (
+    Compared,
+    Judged,
+    NonFiniteCounts,
+    NotComparable,
+    NothingFinite,
+    NotJudged,
+    Outcome,
+    ShapeDiffers,
+)
+from comparison.schema.tensor_entry import TensorEntry
+
+ENTRY = TensorEntry(name="a", step=0, order=0, path=Path("a.max"))
+EMPTY = NothingFinite(reason="the tensors are empty")
+
+
+def compared(
+    judgement: Judged | NotJudged,
+    *,
+    counts: NonFiniteCounts | None = None,
+    dtypes: tuple[str, str] = ("float32", "float32"),
+) -> Compared:
+    return Compared(
+        shape=(0,),
+        reference_dtype=dtypes[0],
+        candidate_dtype=dtypes[1],
+        metrics=EMPTY,
+        non_finite=counts or NonFiniteCounts(),
+        judgement=judgement,
+    )
+
+
+PASSED, FAILED = Judged(failed=0, total=3), Judged(failed=1, total=3)
+AGREES, MEASURED, DIFFERS = compared(PASSED), compared(NotJudged()), compared(FAILED)
+BROKEN = NotComparable(reason="broken")
+
+
+def comparison(*outcomes: Outcome, complete: bool = True) -> Comparison:
+    summary = DumpSummary(path=Path("d"), engine=None, tensors=len(outcomes), complete=complete)
+    pairs = [Pair(reference=ENTRY, candidate=ENTRY, reason="", outcome=o) for o in outcomes]
+    return Comparison(reference=summary, candidate=summary, tolerance=None, pairs=tuple(pairs))
+
+
+@pytest.mark.parametrize(
+    ("outcome", "finding"),
+    [
+        (AGREES, Finding.AGREES),
+        (MEASURED, Finding.MEASURED),
+        (DIFFERS, Finding.DIFFERS),
+        (compared(PASSED, dtypes=("float32", "bfloat16")), Finding.DIFFERS),
+        (compared(PASSED, dtypes=("uint8", "int64")), Finding.AGREES),
+        (compared(PASSED, counts=NonFiniteCounts(nan_candidate_only=1)), Finding.DIFFERS),
+        (compared(NotJudged(), counts=NonFiniteCounts(inf_opposite_sign=1)), Finding.DIFFERS),
+        (compared(NotJudged(), counts=NonFiniteCounts(nan_both=1)), Finding.MEASURED),
+        (ShapeDiffers(reason=""), Finding.DIFFERS),
+        (BROKEN, Finding.NOT_COMPARED),
+    ],
+)
+def test_findings(outcome: Outcome, finding: Finding) -> None:
+    pair = Pair(reference=ENTRY, candidate=ENTRY, reason="", outcome=outcome)
+    assert pair.finding is finding
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "complete", "code"),
+    [
+        ((AGREES, AGREES), True, 0),
+        ((MEASURED,), True, 0),
+        ((AGREES, DIFFERS), True, 1),
+        ((), True, 2),
+        ((BROKEN,), True, 2),
+        ((AGREES, BROKEN), True, 2),
+        ((AGREES,), False, 2),
+        ((MEASURED,), False, 2),
+        ((DIFFERS,), False, 1),
+        ((DIFFERS, BROKEN), True, 1),
+    ],
+)
+def test_exit_codes(outcomes: tuple[Outcome, ...], complete: bool, code: int) -> None:
+    result = comparison(*outcomes, complete=complete)
+    assert result.exit_code == code
+    assert (result.verdict is Verdict.INCONCLUSIVE) == (code == 2)

@@ -1,0 +1,211 @@
+"""What is found in a dump, by which name and in which order."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from comparison.schema.errors import (
+    BadInputError,
+    CorruptFileError,
+    MissingPathError,
+    UnsupportedFormatError,
+)
+from comparison.schema.manifest import RawTensor
+from comparison.store.dump import Dump, open_dump
+from comparison.store.manifest_file import write_manifest
+from comparison.store.max_file import write_max_file
+from tests.comparison.dumps import make_manifest, numbers, write_dump, write_step
+
+ONE = np.ones(3, np.float32)
+
+
+def found(dump: Dump) -> list[tuple[int, int, str]]:
+    return [(entry.step, entry.order, entry.name) for entry in dump.entries]
+
+
+def test_steps_in_order_of_execution(tmp_path: Path) -> None:
+    write_dump(tmp_path, [{"b": ONE, "a": ONE}] + [{"b": ONE}] * 10)
+    dump = open_dump(tmp_path)
+    assert found(dump)[:3] == [(0, 0, "b"), (0, 1, "a"), (1, 0, "b")]
+    assert [entry.step for entry in dump.entries] == [0, *range(11)]
+    assert (dump.complete, dump.order_known, dump.engine, dump.notes) == (True, True, "max", ())
+    np.testing.assert_array_equal(dump.read(dump.entries[1]), ONE)
+
+
+def test_a_folder_made_by_hand_is_step_0_by_name(tmp_path: Path) -> None:
+    for name in ("layers.10", "layers.2"):
+        torch.save(torch.ones(2), tmp_path / f"{name}.pt")
+    np.save(tmp_path / "extra.npy", ONE)
+    (tmp_path / "run.log").write_text("lines")
+    dump = open_dump(tmp_path)
+    assert found(dump) == [(0, 0, "extra"), (0, 1, "layers.2"), (0, 2, "layers.10")]
+    assert (dump.order_known, dump.manifest, dump.engine) == (False, None, None)
+
+
+def test_the_engines_own_layout_of_files_above_the_order(tmp_path: Path) -> None:
+    write_step(tmp_path, {"z": ONE, "a": ONE}, order=False)
+    (tmp_path / "0").mkdir()
+    (tmp_path / "0" / "tensor_names.txt").write_text("z\na\nnever printed\n")
+    dump = open_dump(tmp_path)
+    assert found(dump) == [(0, 0, "z"), (0, 1, "a")]
+    assert (dump.complete, dump.order_known) == (True, True)
+
+
+@pytest.mark.parametrize(
+    ("stem", "label", "name"),
+    [
+        ("a_b_c", "a/b c", "a/b c"),
+        ("renamed", "a/b", "renamed"),
+        ("a%2Fb", "a%2Fb", "a/b"),
+        ("%E6%A8%A1", "%E6%A8%A1", "模"),
+    ],
+)
+def test_the_label_is_the_name_unless_the_file_was_renamed(
+    tmp_path: Path, stem: str, label: str, name: str
+) -> None:
+    write_max_file(tmp_path / f"{stem}.max", ONE, key=label)
+    assert open_dump(tmp_path).entries[0].name == name
+    assert open_dump(tmp_path / f"{stem}.max").entries[0].name == name
+
+
+def test_the_manifest_knows_shortened_names(tmp_path: Path) -> None:
+    write_step(tmp_path / "0", {"long~0123": ONE, "unknown~9": ONE})
+    manifest = make_manifest("max", file_names={"long~0123": "model.very.long"})
+    write_manifest(tmp_path / "manifest.json", manifest)
+    (tmp_path / "0" / "tensor_names.txt").write_text("model.very.long\nunknown~9\n")
+    dump = open_dump(tmp_path)
+    assert found(dump) == [(0, 0, "model.very.long"), (0, 1, "unknown~9")]
+    assert dump.complete
+
+
+def test_names_that_look_like_paths(tmp_path: Path) -> None:
+    names = ["/a/b", "a:b", "..", "ä/模", "a", "a/", "a_b", "a b\nc"]
+    write_step(tmp_path / "dump" / "0", dict.fromkeys(names, ONE), order=False)
+    assert sorted(entry.name for entry in open_dump(tmp_path / "dump").entries) == sorted(names)
+    assert [path.name for path in tmp_path.iterdir()] == ["dump"]
+
+
+def test_a_dictionary_gives_its_keys(tmp_path: Path) -> None:
+    torch.save({"q": torch.ones(1), "k": torch.zeros(1)}, tmp_path / "x.pt")
+    assert found(open_dump(tmp_path / "x.pt")) == [(0, 0, "q"), (0, 1, "k")]
+    torch.save({"q": torch.ones(1), "v": torch.zeros(1)}, tmp_path / "y.pt")
+    names = sorted(entry.name for entry in open_dump(tmp_path).entries)
+    assert names == ["k", "v", "x.q", "y.q"]
+
+
+def test_a_lone_file_takes_the_manifest_of_its_dump(tmp_path: Path) -> None:
+    write_dump(tmp_path, [{"a": ONE}, {"a": ONE}], engine="vllm")
+    dump = open_dump(tmp_path / "1" / "a.max")
+    assert found(dump) == [(1, 0, "a")]
+    assert (dump.engine, dump.is_file) == ("vllm", True)
+    assert found(open_dump(tmp_path / "1")) == [(1, 0, "a")]
+    assert open_dump(tmp_path / "1").engine == "vllm"
+
+
+def test_ranks(tmp_path: Path) -> None:
+    for rank in (0, 1, 10):
+        write_step(tmp_path / f"rank{rank}" / "0", {"a": ONE * rank})
+    dump = open_dump(tmp_path)
+    assert [(entry.rank, entry.order) for entry in dump.entries] == [(0, 0), (1, 0), (10, 0)]
+    assert dump.read(dump.entries[2])[0] == 10
+
+
+def test_bare_bytes(tmp_path: Path) -> None:
+    (tmp_path / "0").mkdir()
+    data = numbers(2, 3)
+    (tmp_path / "0" / "model.mlp-output").write_bytes(data.tobytes())
+    manifest = make_manifest("max")
+    manifest.raw_tensors["0/model.mlp-output"] = RawTensor(dtype="float32", shape=(2, 3))
+    write_manifest(tmp_path / "manifest.json", manifest)
+    dump = open_dump(tmp_path)
+    assert found(dump) == [(0, 0, "model.mlp-output")]
+    np.testing.assert_array_equal(dump.read(dump.entries[0]), data)
+    (tmp_path / "0" / "model.mlp-output").write_bytes(data.tobytes()[:-1])
+    with pytest.raises(CorruptFileError, match="expected 24 bytes of data at byte 0"):
+        dump.read(dump.entries[0])
+
+
+def _incomplete(path: Path) -> None:
+    write_step(path / "0", {"a": ONE})
+    write_manifest(path / "manifest.json", make_manifest("max", complete=False))
+
+
+def _half_a_step(path: Path) -> None:
+    write_step(path / "0", {"a": ONE})
+    write_step(path / "1.partial", {"a": ONE})
+
+
+def _missing_file(path: Path) -> None:
+    write_step(path / "0", {"a": ONE, "b": ONE})
+    (path / "0" / "b.max").unlink()
+
+
+@pytest.mark.parametrize("lay_out", [_incomplete, _half_a_step, _missing_file])
+def test_partial_dumps_are_read_and_marked(tmp_path: Path, lay_out: Callable[[Path], None]) -> None:
+    lay_out(tmp_path)
+    dump = open_dump(tmp_path)
+    assert not dump.complete
+    assert {entry.name for entry in dump.entries} >= {"a"}
+
+
+def test_a_listed_tensor_without_file_is_a_problem(tmp_path: Path) -> None:
+    _missing_file(tmp_path)
+    dump = open_dump(tmp_path)
+    assert found(dump) == [(0, 0, "a"), (0, 1, "b")]
+    (problem,) = dump.problems.values()
+    assert problem == f"tensor_names.txt lists b, but {tmp_path / '0'} has no file for it"
+
+
+@pytest.mark.parametrize("suffix", [".max", ".safetensors", ".npy", ".pt"])
+def test_unreadable_files_do_not_stop_the_others(tmp_path: Path, suffix: str) -> None:
+    write_step(tmp_path, {"good": ONE}, order=False)
+    (tmp_path / f"bad{suffix}").write_bytes(b"no such format")
+    dump = open_dump(tmp_path)
+    assert [entry.name for entry in dump.entries] == ["bad", "good"]
+    assert str(tmp_path / f"bad{suffix}") in dump.problems[dump.entries[0]]
+    with pytest.raises(BadInputError, match=f"bad{suffix}"):
+        open_dump(tmp_path / f"bad{suffix}")
+
+
+def test_files_of_unknown_suffix_are_told(tmp_path: Path) -> None:
+    write_step(tmp_path, {"good": ONE}, order=False)
+    (tmp_path / "x.bin").write_bytes(b"1")
+    (tmp_path / ".hidden.tmp").write_bytes(b"1")
+    (tmp_path / "sketch.safetensors").write_bytes(b"1")
+    dump = open_dump(tmp_path)
+    assert [entry.name for entry in dump.entries] == ["good"]
+    assert dump.notes == (f"1 file(s) of unknown suffix in {tmp_path} left out: x.bin",)
+
+
+def test_nothing_there(tmp_path: Path) -> None:
+    with pytest.raises(MissingPathError, match=r"found nothing at .*nowhere"):
+        open_dump(tmp_path / "nowhere")
+    with pytest.raises(BadInputError, match=r"expected tensor files \(\.pt, .*found none"):
+        open_dump(tmp_path)
+    (tmp_path / "x.onnx").write_bytes(b"1")
+    with pytest.raises(
+        UnsupportedFormatError, match=r"expected a file of \.pt, .*, found .*x\.onnx"
+    ):
+        open_dump(tmp_path / "x.onnx")
+
+
+def test_what_is_no_file(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.max")
+    with pytest.raises(BadInputError, match=r"found a device or pipe: .*pipe\.max"):
+        open_dump(tmp_path / "pipe.max")
+    write_step(tmp_path, {"good": ONE}, order=False)
+    assert [entry.name for entry in open_dump(tmp_path).entries] == ["good"]
+    (tmp_path / "tensor_names.txt").mkdir()
+    with pytest.raises(BadInputError, match=r"cannot read .*tensor_names\.txt: Is a directory"):
+        open_dump(tmp_path)
+
+
+def test_a_manifest_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
+    write_dump(tmp_path, [{"a": ONE}])
+    (tmp_path / "manifest.json").write_text("{")
+    with pytest.raises(CorruptFileError, match=r"manifest\.json: expected JSON"):
+        open_dump(tmp_path)

@@ -1,0 +1,140 @@
+"""The command, run as users run it."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from comparison.store.max_file import write_max_file
+
+
+def run(*arguments: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    environment.pop("BUILD_WORKING_DIRECTORY", None)
+    if cwd is not None:
+        environment["BUILD_WORKING_DIRECTORY"] = str(cwd)
+    return subprocess.run(
+        [sys.executable, "-m", "tools.compare_tensors", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=environment,
+    )
+
+
+@pytest.fixture
+def dumps(tmp_path: Path) -> Path:
+    for side, difference in (("a", 0.0), ("b", 0.25)):
+        (tmp_path / side).mkdir()
+        array = np.array([[1.0, 2.0, 4.0 + difference]], np.float32)
+        write_max_file(tmp_path / side / "mlp.max", array, key="mlp")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "verdict"),
+    [
+        ([], 0, "none, since no tolerance was given (--rtol, --atol)"),
+        (["--rtol", "0.0625"], 0, "agree, all 1 pair(s) are within rtol=0.0625, atol=0"),
+        (["--atol", "0.25"], 0, "agree, all 1 pair(s) are within rtol=0, atol=0.25"),
+        (
+            ["--rtol", "0", "--atol", "0.125"],
+            1,
+            "differ, 1 of 1 pair(s) with rtol=0, atol=0.125 (1 beyond tolerance)",
+        ),
+        (["--rtol", "0"], 1, "differ, 1 of 1 pair(s) with rtol=0, atol=0 (1 beyond tolerance)"),
+    ],
+)
+def test_verdict_and_exit_code(dumps: Path, options: list[str], code: int, verdict: str) -> None:
+    done = run("--reference", "a", "--candidate", "b", *options, cwd=dumps)
+    assert (done.returncode, done.stderr) == (code, "")
+    assert f"\nVerdict: {verdict}\n" in done.stdout
+    assert "  Greatest absolute difference: 0.25 at index (0, 2)" in done.stdout
+
+
+def test_the_documented_options(dumps: Path) -> None:
+    done = run("--torch-tensor", dumps / "a", "--max-tensor", dumps / "b" / "mlp.max")
+    assert done.returncode == 0
+    assert done.stdout.startswith("Found 1 matching tensor pair(s)\n\nTensor: mlp vs mlp\n")
+    assert "  Shapes: torch(1, 3), max(1, 3)\n" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "give either --torch-tensor and --max-tensor, or --reference and --candidate"),
+        (["--torch-tensor", "a"], "--torch-tensor needs --max-tensor as well"),
+        (["--candidate", "a"], "--candidate needs --reference as well"),
+        (["--torch-tensor", "a", "--candidate", "b"], "--torch-tensor needs --max-tensor"),
+        (
+            ["--torch-tensor", "a", "--max-tensor", "b", "--reference", "a", "--candidate", "b"],
+            "give either --torch-tensor and --max-tensor, or --reference and --candidate",
+        ),
+        (["--reference", "a", "--candidate", "nowhere"], "found nothing at nowhere"),
+        (["--reference", "a", "--candidate", "b", "--rtol", "-1"], "rtol must be a finite number"),
+        (["--reference", "a", "--candidate", "b", "--atol", "nan"], "found nan"),
+        (["--reference", "a", "--candidate", "b", "--atol", "x"], "'x' is not a valid float"),
+        (
+            ["--reference", "a", "--candidate", "b", "--json", "no/x.json"],
+            "expected a folder for --json, found none: no",
+        ),
+        (["--refrence", "a"], "No such option"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_2(dumps: Path, arguments: list[str], message: str) -> None:
+    done = run(*arguments, cwd=dumps)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("error: ")
+    assert done.stderr.count("\n") == 1
+    assert message in done.stderr
+
+
+def test_json(dumps: Path) -> None:
+    paths = ["--reference", "a", "--candidate", "b"]
+    done = run(*paths, "--atol", "0.125", "--json", "x.json", cwd=dumps)
+    assert done.returncode == 1
+    value = json.loads((dumps / "x.json").read_text())
+    assert (value["verdict"], value["exit_code"]) == ("differ", 1)
+    assert sorted(path.name for path in dumps.iterdir()) == ["a", "b", "x.json"]
+
+
+def test_reshape_only_when_asked(dumps: Path) -> None:
+    write_max_file(dumps / "b" / "mlp.max", np.array([[1], [2], [4]], np.float32), key="mlp")
+    paths = ["--reference", "a", "--candidate", "b", "--atol", "0"]
+    done = run(*paths, cwd=dumps)
+    assert done.returncode == 1
+    assert "  Shapes differ: equal number of elements (3); --allow-reshape" in done.stdout
+    done = run(*paths, "--allow-reshape", cwd=dumps)
+    assert done.returncode == 0
+    assert "  Reshaped: candidate reshaped from [3, 1] to [1, 3]\n" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("value", "option"),
+    [(np.nan, "--equal-nan"), (np.inf, "--equal-inf"), (-np.inf, "--equal-inf")],
+)
+def test_nan_and_infinity_pass_only_when_asked(dumps: Path, value: float, option: str) -> None:
+    for side in "ab":
+        write_max_file(dumps / side / "mlp.max", np.array([value, 1], np.float32), key="mlp")
+    paths = ["--reference", "a", "--candidate", "b", "--atol", "0"]
+    assert run(*paths, cwd=dumps).returncode == 1
+    assert run(*paths, option, cwd=dumps).returncode == 0
+
+
+def test_help_needs_no_engine() -> None:
+    code = (
+        "import sys; from tools.compare_tensors import compare_tensors; "
+        "compare_tensors.main(['--help'], standalone_mode=False); "
+        "print(sorted({'torch', 'max', 'transformers', 'vllm'} & set(sys.modules)))"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment
+    )
+    assert done.stdout.endswith("\n[]\n")
+    for option in ("--torch-tensor", "--max-tensor", "--allow-reshape", "--json"):
+        assert option in done.stdout

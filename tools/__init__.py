@@ -1,0 +1,1 @@
+"""The commands, and the documented places of what they use."""

@@ -1,0 +1,104 @@
+"""Pairs the tensors of two dumps and measures how far each pair is apart."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from comparison.pipeline import CompareOptions, compare
+from comparison.report.json_report import comparison_to_json
+from comparison.report.text import comparison_lines
+from comparison.schema.errors import UnwritableOutputError
+from comparison.schema.tolerance import Tolerance
+from comparison.store.atomic_file import write_text
+from tools.entry_point import run_command
+
+_DUMP = click.Path(path_type=Path)
+
+
+@click.command(
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="\b\n"
+    "compare_tensors --torch-tensor torch_tensors/ --max-tensor max_tensors/\n"
+    "compare_tensors --reference good/ --candidate new/ --rtol 1e-3 --atol 1e-5\n\n"
+    "Exit codes: 0 agree, or measured without a tolerance; 1 a difference; 2 bad input, "
+    "nothing compared, or a result cut short. See docs/compare_tensors.md.",
+)
+@click.option("--torch-tensor", type=_DUMP, help="PyTorch dump: folder or file. The reference.")
+@click.option("--max-tensor", type=_DUMP, help="MAX dump: folder or file. The candidate.")
+@click.option("--reference", type=_DUMP, help="Any dump that is taken to be right.")
+@click.option("--candidate", type=_DUMP, help="Any dump that is in question.")
+@click.option("--rtol", type=float, help="Relative tolerance; alone it leaves --atol at 0.")
+@click.option("--atol", type=float, help="Absolute tolerance; alone it leaves --rtol at 0.")
+@click.option(
+    "--allow-reshape", is_flag=True, help="Compare tensors of equal size and different shape."
+)
+@click.option("--equal-nan", is_flag=True, help="NaN passes where both sides have it.")
+@click.option("--equal-inf", is_flag=True, help="An infinity passes where both sides have it.")
+@click.option(
+    "--json",
+    "json_file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Write the whole result to this file as well.",
+)
+def compare_tensors(
+    *,
+    torch_tensor: Path | None,
+    max_tensor: Path | None,
+    reference: Path | None,
+    candidate: Path | None,
+    rtol: float | None,
+    atol: float | None,
+    allow_reshape: bool,
+    equal_nan: bool,
+    equal_inf: bool,
+    json_file: Path | None,
+) -> int:
+    """Pair the tensors of two dumps and measure how far each pair is apart."""
+    by_engine = _paths("--torch-tensor", torch_tensor, "--max-tensor", max_tensor)
+    by_role = _paths("--reference", reference, "--candidate", candidate)
+    paths = by_engine or by_role
+    if paths is None or (by_engine and by_role):
+        raise click.UsageError(
+            "give either --torch-tensor and --max-tensor, or --reference and --candidate"
+        )
+    if json_file is not None and not json_file.parent.is_dir():
+        raise UnwritableOutputError(f"expected a folder for --json, found none: {json_file.parent}")
+    options = CompareOptions(
+        tolerance=_tolerance(rtol, atol, equal_nan=equal_nan, equal_inf=equal_inf),
+        allow_reshape=allow_reshape,
+        reference_engine="torch" if by_engine else None,
+        candidate_engine="max" if by_engine else None,
+    )
+    result = compare(paths[0], paths[1], options)
+    if json_file is not None:
+        write_text(json_file, comparison_to_json(result))
+    for line in comparison_lines(result):
+        print(line)
+    return result.exit_code
+
+
+def _paths(
+    first_name: str, first: Path | None, second_name: str, second: Path | None
+) -> tuple[Path, Path] | None:
+    """Return both paths, or None where neither was given."""
+    if first is None and second is None:
+        return None
+    if first is None or second is None:
+        given, missing = (second_name, first_name) if first is None else (first_name, second_name)
+        raise click.UsageError(f"{given} needs {missing} as well")
+    return first, second
+
+
+def _tolerance(
+    rtol: float | None, atol: float | None, *, equal_nan: bool, equal_inf: bool
+) -> Tolerance | None:
+    """Return what to judge by; None without --rtol and --atol."""
+    if rtol is None and atol is None:
+        return None
+    return Tolerance(rtol=rtol or 0.0, atol=atol or 0.0, equal_nan=equal_nan, equal_inf=equal_inf)
+
+
+if __name__ == "__main__":
+    run_command(compare_tensors)
