@@ -81,9 +81,6 @@ def _single_device_signals(encoding: str) -> tuple[Patch, ...]:
 
     signals = allreduce.Signals
 
-    def init_signals(self: Any, devices: Iterable[Any]) -> None:
-        self.devices = list(devices)
-
     def allocate(devices: Iterable[Any]) -> list[Any]:
         return [Buffer.zeros((signals.NUM_BYTES,), DType.uint8, device=dev) for dev in devices]
 
@@ -98,7 +95,6 @@ def _single_device_signals(encoding: str) -> tuple[Patch, ...]:
         return values
 
     replacements: tuple[tuple[Any, str, Any], ...] = (
-        (signals, "__init__", init_signals),
         (signals, "allocate", staticmethod(allocate)),
         (signals, "buffers", lambda self: allocate([CPU() for _ in self.devices])),
         (allreduce.Allreduce, "__init__", init_allreduce),

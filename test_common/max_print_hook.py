@@ -22,7 +22,7 @@ class MaxPrintHook(BasePrintHook):
 
     def __init__(
         self,
-        filter: Filter | None = None,  # noqa: A002  # the documented name
+        filter: Filter | None = None,
         *,
         label: Callable[[str], str] = str,
     ) -> None:

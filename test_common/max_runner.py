@@ -140,9 +140,7 @@ def run_max_encoder(
     batch = {}
     for row in rows:
         identity = RequestID()
-        request = TextGenerationRequest(
-            request_id=identity, model_name="model", prompt=list(row)
-        )
+        request = TextGenerationRequest(request_id=identity, model_name="model", prompt=list(row))
         batch[identity] = asyncio.run(built.tokenizer.new_context(request))
     with printer.step(0):
         outputs = built.pipeline.execute(EmbeddingsGenerationInputs([batch]))

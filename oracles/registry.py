@@ -1,0 +1,97 @@
+"""Every registered oracle by its key, and the search for one by name."""
+
+import difflib
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+from comparison.schema.errors import CorruptFileError, UnknownPipelineError
+from oracles import tiny_random
+from oracles.architectures import Traits, traits_of
+from oracles.generic_oracle import GenericOracle
+from oracles.hub_models import hub_model_oracles
+from oracles.oracle import PipelineOracle
+from oracles.packaged import PREFIX as PACKAGED_PREFIX
+from oracles.packaged import packaged_oracles
+
+PIPELINE_ORACLES: dict[str, PipelineOracle] = {
+    **hub_model_oracles(),
+    **tiny_random.tiny_random_oracles(),
+    **packaged_oracles(),
+}
+
+_HUB_ID = re.compile(r"[A-Za-z0-9][\w.\-]*/[\w.\-]+")
+_ANY_DEVICE = {"cpu": ("float32", "bfloat16"), "gpu": ("bfloat16", "float32")}
+_OWN_PREFIXES = (tiny_random.PREFIX, PACKAGED_PREFIX)
+
+
+def find_oracle(name: str) -> PipelineOracle:
+    """Return the oracle of a registered key, of a local model folder, or of a Hub id.
+
+    Nothing is loaded from the Hub here: an id that does not exist fails when a model is built.
+
+    Args:
+        name: what the user gave as the pipeline.
+
+    Raises:
+        UnknownPipelineError: none of the three; names the nearest keys.
+        CorruptFileError: a local folder's config.json cannot be read.
+    """
+    if name in PIPELINE_ORACLES:
+        return PIPELINE_ORACLES[name]
+    folder = Path(name).expanduser()
+    if (folder / "config.json").is_file():
+        return _local_oracle(folder)
+    if folder.exists():
+        raise UnknownPipelineError(
+            f"{name} exists but is no model folder: it has no config.json{_nearest(name)}"
+        )
+    if _HUB_ID.fullmatch(name) and not name.startswith(_OWN_PREFIXES):
+        return GenericOracle(name, device_encoding_map=_ANY_DEVICE)
+    raise UnknownPipelineError(
+        f"unknown pipeline {name!r}: expected a registered key, a local model folder, or a Hub id "
+        f"(organisation/model){_nearest(name)}"
+    )
+
+
+def nearest_names(name: str, count: int = 3) -> list[str]:
+    """Return the registered keys nearest to `name`, nearest first, at most `count`."""
+    lowered = {key.lower(): key for key in PIPELINE_ORACLES}
+    # The part behind the organisation finds a key whose organisation was left out.
+    tails = {key.rpartition("/")[2]: key for key in lowered}
+    found = [
+        *difflib.get_close_matches(name.lower(), lowered, n=count, cutoff=0.6),
+        *(
+            tails[tail]
+            for tail in difflib.get_close_matches(
+                name.lower().rpartition("/")[2], tails, n=count, cutoff=0.7
+            )
+        ),
+    ]
+    return [lowered[key] for key in dict.fromkeys(found)][:count]
+
+
+def _nearest(name: str) -> str:
+    near = nearest_names(name)
+    return f"; nearest known: {', '.join(near)}" if near else ""
+
+
+def _local_oracle(folder: Path) -> GenericOracle:
+    traits = _local_traits(folder / "config.json")
+    return GenericOracle(
+        str(folder),
+        device_encoding_map=_ANY_DEVICE,
+        task=traits.task,
+        max_cpu_patches=traits.max_cpu_patches,
+    )
+
+
+def _local_traits(config_path: Path) -> Traits:
+    try:
+        config: Any = json.loads(config_path.read_text())
+    except (ValueError, OSError) as error:
+        raise CorruptFileError(f"{config_path} cannot be read as JSON: {error}") from error
+    if not isinstance(config, dict):
+        raise CorruptFileError(f"{config_path} is not a JSON object")
+    return traits_of([str(entry) for entry in config.get("architectures") or ()])

@@ -1,0 +1,98 @@
+"""What the runner of an engine is given, and what it gives back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from comparison.schema.manifest import CaptureCertificate, Padding
+from test_common.pipelines import MaxPipelineAndTokenizer, TorchModelAndDataProcessor
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from test_common.dump_writer import DumpWriter
+    from test_common.print_hook import Filter
+
+EMBEDDINGS_TASK = "EMBEDDINGS_GENERATION"
+
+
+class BuildsPipelines(Protocol):
+    """The part of an oracle that a runner calls."""
+
+    use_cache: bool
+    max_cpu_patches: tuple[str, ...]
+
+    @property
+    def task_name(self) -> str:
+        """Name of the pipeline task."""
+
+    def create_max_pipeline(
+        self, *, encoding: str, device_specs: Sequence[Any]
+    ) -> MaxPipelineAndTokenizer:
+        """Build the model on MAX."""
+
+    def create_torch_pipeline(self, *, encoding: str, device: Any) -> TorchModelAndDataProcessor:
+        """Build the model on Torch."""
+
+
+def _nothing() -> None:
+    """Do nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaptureJob:
+    """One run of one engine.
+
+    Attributes:
+        rows: token ids, one list a row.
+        num_steps: steps to run, the prefill included.
+        encoding: encoding of the weights.
+        device: `cpu`, `gpu` or `gpu:<index>`.
+        num_hidden_layers: layers kept, or None for all.
+        max_batch_size: rows in a batch, or None.
+        prefer_module_v3: whether to choose MAX's ModuleV3 variant.
+        capture: False runs without any hook.
+        writer: where tensors go, or None for the console.
+        filter: which tensors to capture, None for all.
+        on_built: called once the model stands and before its first step, so that a model that
+            cannot be built leaves no dump behind.
+    """
+
+    rows: Sequence[Sequence[int]]
+    num_steps: int
+    encoding: str
+    device: str
+    num_hidden_layers: int | None = None
+    max_batch_size: int | None = None
+    prefer_module_v3: bool = False
+    capture: bool = True
+    writer: DumpWriter | None = None
+    filter: Filter | None = None
+    on_built: Callable[[], None] = _nothing
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Captured:
+    """What a run of an engine gave besides its tensors.
+
+    Attributes:
+        generated: token ids chosen, one list a row, one id a step; empty for encoders.
+        logits: float32 [B, V] a step; of an encoder its embeddings [B, H].
+        padding: how the rows share the batch.
+        config: the resolved configuration, JSON values only.
+        versions: package name to version.
+        certificate: what was captured, None where nothing was to be.
+        patches: labels of the patches that changed the engine.
+        notes: what a reader of the dump has to know, one sentence each.
+    """
+
+    generated: tuple[tuple[int, ...], ...]
+    logits: tuple[np.ndarray[Any, Any], ...]
+    padding: Padding
+    config: Mapping[str, Any]
+    versions: Mapping[str, str]
+    certificate: CaptureCertificate | None = None
+    patches: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()

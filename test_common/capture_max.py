@@ -1,0 +1,144 @@
+"""Runs an oracle's model on MAX and captures every tensor."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from importlib.metadata import version
+from typing import Any
+
+from comparison.schema.errors import AccuracyToolsError, BadInputError, EngineError
+from test_common.capture_job import EMBEDDINGS_TASK, BuildsPipelines, Captured, CaptureJob
+from test_common.max_builder import apply_max_hooks, capture_settings, fewer_layers
+from test_common.max_cpu_patches import max_cpu_patches
+from test_common.max_print_hook import MaxPrintHook
+from test_common.max_runner import MaxRun, StepPrinter, run_max, run_max_encoder
+from test_common.model_banner import print_banner
+from test_common.patching import Patch, apply_patches
+from test_common.pipelines import MaxPipelineAndTokenizer
+
+
+def capture_on_max(oracle: BuildsPipelines, job: CaptureJob) -> Captured:
+    """Build the pipeline with print operations in its graph, and run the job's rows.
+
+    Args:
+        oracle: builds the pipeline.
+        job: what to run.
+
+    Raises:
+        CaptureError: no tensor was captured.
+        EngineError: MAX cannot build or run the model; its own last error is quoted.
+    """
+    cpu_patches = _cpu_patches(oracle, job)
+    with _hook(job) as hook:
+        printer = StepPrinter(hook, job.writer)
+        with apply_patches([*cpu_patches, *_capture_patches(job, hook)]):
+            built = _build(oracle, job)
+            job.on_built()
+            run = _run(oracle, built, job, printer)
+        return Captured(
+            generated=run.generated,
+            logits=run.logits,
+            padding=run.padding,
+            config=_config(built),
+            versions={name: version(name) for name in ("max", "transformers")},
+            certificate=None if hook is None else replace(hook.require_capture(), saved=run.saved),
+            patches=tuple(patch.label for patch in cpu_patches),
+            notes=_notes(built, job),
+        )
+
+
+@contextmanager
+def _hook(job: CaptureJob) -> Iterator[MaxPrintHook | None]:
+    if not job.capture:
+        yield None
+        return
+    label = job.writer.stem if job.writer is not None else str
+    with MaxPrintHook(job.filter, label=label) as hook:
+        yield hook
+
+
+def _cpu_patches(oracle: BuildsPipelines, job: CaptureJob) -> tuple[Patch, ...]:
+    """Choose the patches for a CPU; on a machine with a GPU there are none."""
+    from max.driver import accelerator_count
+
+    if job.device != "cpu" or accelerator_count() > 0:
+        return ()
+    names = list(oracle.max_cpu_patches)
+    if job.encoding == "bfloat16" and "widen_cpu_encodings" not in names:
+        names.append("widen_cpu_encodings")
+    if names:
+        print(f"MAX is patched for the CPU: {', '.join(names)}", flush=True)
+    return max_cpu_patches(names, encoding=job.encoding)
+
+
+def _capture_patches(job: CaptureJob, hook: MaxPrintHook | None) -> tuple[Patch, ...]:
+    patches = capture_settings(
+        max_batch_size=job.max_batch_size or len(job.rows), prefer_module_v3=job.prefer_module_v3
+    )
+    if job.num_hidden_layers is not None:
+        patches += fewer_layers(job.num_hidden_layers)
+    return patches + (apply_max_hooks(hook) if hook is not None else ())
+
+
+def _build(oracle: BuildsPipelines, job: CaptureJob) -> MaxPipelineAndTokenizer:
+    with _engine_errors("build"):
+        built = oracle.create_max_pipeline(
+            encoding=job.encoding, device_specs=[_device_spec(job.device)]
+        )
+    print_banner(type(built.pipeline._pipeline_model))
+    return built
+
+
+def _run(
+    oracle: BuildsPipelines,
+    built: MaxPipelineAndTokenizer,
+    job: CaptureJob,
+    printer: StepPrinter,
+) -> MaxRun:
+    with _engine_errors("run"):
+        if oracle.task_name == EMBEDDINGS_TASK:
+            return run_max_encoder(built, job.rows, printer=printer)
+        return run_max(built, job.rows, num_steps=job.num_steps, printer=printer)
+
+
+@contextmanager
+def _engine_errors(doing: str) -> Iterator[None]:
+    """Quote what MAX says when it cannot do what it is asked."""
+    try:
+        yield
+    except (AccuracyToolsError, OSError):
+        raise
+    # Compilers and models raise whatever they like.
+    except Exception as error:
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        last = lines[-1] if lines else "no message"
+        message = f"MAX cannot {doing} the model: {type(error).__name__}: {last}"
+        raise EngineError(message) from error
+
+
+def _device_spec(device: str) -> Any:
+    from max.driver import DeviceSpec, accelerator_count
+
+    if device == "cpu":
+        return DeviceSpec.cpu()
+    index = int(device.partition(":")[2] or 0)
+    count = accelerator_count()
+    if index >= count:
+        raise BadInputError(f"device {device} does not exist: MAX sees {count} GPU(s)")
+    return DeviceSpec.accelerator(index)
+
+
+def _config(built: MaxPipelineAndTokenizer) -> dict[str, Any]:
+    config = built.pipeline._pipeline_model.pipeline_config.model.huggingface_config
+    text = config.to_json_string(use_diff=False) if config is not None else "{}"
+    return dict(json.loads(text))
+
+
+def _notes(built: MaxPipelineAndTokenizer, job: CaptureJob) -> tuple[str, ...]:
+    module = type(built.pipeline._pipeline_model).__module__
+    if job.prefer_module_v3 and "modulev3" not in module.lower():
+        return (f"MAX has no ModuleV3 variant of this architecture: {module} was run",)
+    return ()

@@ -1,0 +1,73 @@
+"""What a user can ask of a debug run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from comparison.schema.errors import BadInputError
+
+FRAMEWORKS = ("max", "torch")
+ALL_LAYERS = "all"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DebugOptions:
+    """The options of one run.
+
+    Attributes:
+        pipeline: the name the user gave, for the manifest.
+        framework: one of `FRAMEWORKS`.
+        device: `default`, `cpu`, `gpu` or `gpu:<index>`.
+        output: dump folder, or None for abbreviated tensors on the console.
+        overwrite: whether an earlier dump in `output` may be replaced.
+        num_hidden_layers: layers to keep, or `all`.
+        num_steps: steps to run, the prefill included.
+        prompts: one text a row; empty for the oracle's own.
+        encoding: weights' encoding, or None for the oracle's first on that device.
+        max_batch_size: rows in a batch, or None for the oracle's default.
+        hf_config_overrides: fields of the Hugging Face configuration, nested as it is.
+        prefer_module_v3: whether to choose MAX's ModuleV3 variant.
+        seed: set before the model is built.
+    """
+
+    pipeline: str
+    framework: str = "max"
+    device: str = "default"
+    output: Path | None = None
+    overwrite: bool = False
+    num_hidden_layers: int | str = 1
+    num_steps: int = 1
+    prompts: tuple[str, ...] = ()
+    encoding: str | None = None
+    max_batch_size: int | None = None
+    hf_config_overrides: Mapping[str, Any] = field(default_factory=dict)
+    prefer_module_v3: bool = False
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        """Collect all that is wrong with the options.
+
+        Raises:
+            BadInputError: some are out of range or do not go together.
+        """
+        layers = self.num_hidden_layers
+        problems = []
+        if self.framework not in FRAMEWORKS:
+            problems.append(f"framework must be one of {FRAMEWORKS}, got {self.framework!r}")
+        if layers != ALL_LAYERS and (not isinstance(layers, int) or layers < 1):
+            problems.append(f"num_hidden_layers must be at least 1 or 'all', got {layers!r}")
+        if self.num_steps < 1:
+            problems.append(f"num_steps must be at least 1, got {self.num_steps}")
+        if self.max_batch_size is not None and self.max_batch_size < 1:
+            problems.append(f"max_batch_size must be at least 1, got {self.max_batch_size}")
+        if self.max_batch_size is not None and len(self.prompts) > self.max_batch_size:
+            problems.append(
+                f"{len(self.prompts)} prompts do not fit max_batch_size {self.max_batch_size}"
+            )
+        if self.prefer_module_v3 and self.framework != "max":
+            problems.append(f"prefer_module_v3 is for max, not for {self.framework}")
+        if problems:
+            raise BadInputError("; ".join(problems))

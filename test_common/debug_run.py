@@ -1,0 +1,245 @@
+"""Runs a pipeline on one engine with hooks on every layer: the work behind debug_model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from comparison.schema.errors import BadInputError
+from comparison.schema.manifest import Manifest, Padding, Row
+from test_common.capture_job import EMBEDDINGS_TASK, BuildsPipelines, Captured, CaptureJob
+from test_common.debug_options import ALL_LAYERS, DebugOptions
+from test_common.dump_writer import DumpWriter
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+class DebuggableOracle(BuildsPipelines, Protocol):
+    """The part of an oracle that a debug run needs."""
+
+    model_path: str | None
+    default_batch_size: int | None
+    apply_chat_template: bool
+    add_bos_token: bool | None
+    config_params: Mapping[str, Any]
+
+    @property
+    def inputs(self) -> Sequence[str | Sequence[int]]:
+        """The oracle's own prompts."""
+
+    def resolve_encoding(self, encoding: str | None, *, device_type: str) -> str:
+        """Choose the encoding for a kind of device."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DebugRun:
+    """What a debug run gave.
+
+    Attributes:
+        manifest: what is, or would be, written to `manifest.json`.
+        logits: float32 [B, V] a step; of an encoder its embeddings [B, H].
+        output: the dump folder, or None.
+    """
+
+    manifest: Manifest
+    logits: tuple[np.ndarray[Any, Any], ...]
+    output: Path | None
+
+
+def run_debug_model(
+    oracle: DebuggableOracle, options: DebugOptions, *, capture: bool = True
+) -> DebugRun:
+    """Build the oracle's model on an engine, run it, and dump or print every tensor.
+
+    Args:
+        oracle: says how to build the model.
+        options: what to run.
+        capture: False runs the model without any hook, for the logits alone.
+
+    Raises:
+        BadInputError: the options do not fit the model or this machine.
+        UnwritableOutputError: the dump folder cannot be used.
+        CaptureError: the run captured nothing.
+        EngineError: the engine cannot build or run the model.
+        TryAgainError: the Hub fails for now.
+    """
+    writer = None
+    if options.output is not None and capture:
+        writer = DumpWriter(options.output, overwrite=options.overwrite)
+    device = resolve_device(options.device, framework=options.framework)
+    encoding = oracle.resolve_encoding(options.encoding, device_type=device.partition(":")[0])
+    with debug_context(oracle, options):
+        rows, prompts = _rows(oracle, options)
+        draft = _draft(
+            oracle, options, encoding=encoding, device=device, rows=rows, prompts=prompts
+        )
+        job = CaptureJob(
+            rows=rows,
+            num_steps=options.num_steps,
+            encoding=encoding,
+            device=device,
+            num_hidden_layers=_layer_count(options),
+            max_batch_size=options.max_batch_size,
+            prefer_module_v3=options.prefer_module_v3,
+            capture=capture,
+            writer=writer,
+            on_built=lambda: writer.start(draft) if writer is not None else None,
+        )
+        captured = _capture(options.framework)(oracle, job)
+    manifest = _final(draft, captured)
+    if writer is not None and captured.certificate is not None:
+        writer.finish(manifest, captured.certificate)
+    return DebugRun(manifest=manifest, logits=captured.logits, output=options.output)
+
+
+@contextmanager
+def debug_context(oracle: DebuggableOracle, options: DebugOptions) -> Iterator[None]:
+    """Let every engine see the shortened and overridden configuration, and set the seed.
+
+    Args:
+        oracle: names the model.
+        options: of these `num_hidden_layers`, `hf_config_overrides` and `seed`.
+    """
+    from test_common.config_overrides import (
+        create_layer_overrides,
+        hf_config_overrides,
+        merge_overrides,
+    )
+    from test_common.seeding import seed_everything
+
+    layers: Mapping[str, Any] = {}
+    if oracle.model_path is not None:
+        layers = create_layer_overrides(
+            oracle.model_path,
+            options.num_hidden_layers,
+            trust_remote_code=bool(oracle.config_params.get("trust_remote_code", False)),
+        )
+    seed_everything(options.seed)
+    with hf_config_overrides(merge_overrides(layers, options.hf_config_overrides)):
+        yield
+
+
+def resolve_device(device: str, *, framework: str) -> str:
+    """Turn `default` into what this machine has, and check the form of the rest.
+
+    Args:
+        device: `default`, `cpu`, `gpu` or `gpu:<index>`.
+        framework: the engine that looks for the device.
+
+    Returns:
+        `cpu`, `gpu` or `gpu:<index>`.
+
+    Raises:
+        BadInputError: the device is of another form.
+    """
+    if device == "default":
+        return "gpu" if _has_gpu(framework) else "cpu"
+    kind, _, index = device.partition(":")
+    if device == "cpu" or (kind == "gpu" and (device == "gpu" or index.isdecimal())):
+        return device
+    raise BadInputError(f"device must be cpu, gpu, gpu:<index> or default, got {device!r}")
+
+
+def _has_gpu(framework: str) -> bool:
+    if framework == "max":
+        from max.driver import accelerator_count
+
+        return accelerator_count() > 0
+    import torch
+
+    return torch.cuda.is_available()
+
+
+def _capture(framework: str) -> Any:
+    """Return the engine's runner; importing it imports the engine."""
+    if framework == "max":
+        from test_common.capture_max import capture_on_max
+
+        return capture_on_max
+    from test_common.capture_torch import capture_on_torch
+
+    return capture_on_torch
+
+
+def _rows(
+    oracle: DebuggableOracle, options: DebugOptions
+) -> tuple[list[list[int]], Sequence[str | Sequence[int]]]:
+    """Return token ids and prompts of the rows of the batch."""
+    from test_common.prompts import encode_prompts
+
+    prompts: Sequence[str | Sequence[int]] = options.prompts or oracle.inputs
+    if not options.prompts:  # the oracle's own are cut to the batch, the user's are not
+        prompts = prompts[: options.max_batch_size or oracle.default_batch_size]
+    max_length = oracle.config_params.get("max_length")
+    ids = encode_prompts(
+        oracle.model_path,
+        prompts,
+        apply_chat_template=oracle.apply_chat_template,
+        add_bos_token=oracle.add_bos_token,
+        max_length=None if max_length is None else int(max_length) - options.num_steps,
+        trust_remote_code=bool(oracle.config_params.get("trust_remote_code", False)),
+    )
+    return ids, prompts
+
+
+def _layer_count(options: DebugOptions) -> int | None:
+    if options.num_hidden_layers == ALL_LAYERS:
+        return None
+    return int(options.hf_config_overrides.get("num_hidden_layers", options.num_hidden_layers))
+
+
+def _draft(
+    oracle: DebuggableOracle,
+    options: DebugOptions,
+    *,
+    encoding: str,
+    device: str,
+    rows: Sequence[Sequence[int]],
+    prompts: Sequence[str | Sequence[int]],
+) -> Manifest:
+    """Write down what is known before the run."""
+    return Manifest(
+        engine=options.framework,
+        versions={},
+        model=str(oracle.model_path or options.pipeline),
+        pipeline=options.pipeline,
+        revision=oracle.config_params.get("huggingface_model_revision"),
+        encoding=encoding,
+        device=device,
+        padding=Padding.NONE,
+        rows=tuple(
+            Row(prompt=prompt if isinstance(prompt, str) else None, token_ids=tuple(ids))
+            for prompt, ids in zip(prompts, rows, strict=True)
+        ),
+        steps=1 if oracle.task_name == EMBEDDINGS_TASK else options.num_steps,
+        seed=options.seed,
+        options={
+            "num_hidden_layers": options.num_hidden_layers,
+            "hf_config_overrides": dict(options.hf_config_overrides),
+            "prefer_module_v3": options.prefer_module_v3,
+            "use_cache": oracle.use_cache,
+        },
+    )
+
+
+def _final(draft: Manifest, captured: Captured) -> Manifest:
+    """Add what only the run could tell."""
+    rows = tuple(
+        replace(row, generated=tokens)
+        for row, tokens in zip(draft.rows, captured.generated, strict=True)
+    )
+    return replace(
+        draft,
+        rows=rows,
+        padding=captured.padding,
+        config=dict(captured.config),
+        versions=dict(captured.versions),
+        certificate=captured.certificate,
+        complete=True,
+        patches=captured.patches,
+        options={**draft.options, "notes": list(captured.notes)},
+    )

@@ -1,0 +1,115 @@
+"""Text to token ids, once, by the Hugging Face tokenizer, so that every engine gets the same."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from comparison.schema.errors import BadInputError
+from test_common.model_load_errors import load_errors
+
+
+def encode_prompts(
+    tokenizer_or_path: Any,
+    prompts: Sequence[str | Sequence[int]],
+    *,
+    apply_chat_template: bool = False,
+    add_bos_token: bool | None = None,
+    max_length: int | None = None,
+    trust_remote_code: bool = False,
+    revision: str | None = None,
+) -> list[list[int]]:
+    """Return the token ids of each prompt.
+
+    Args:
+        tokenizer_or_path: a Hugging Face tokenizer, or what to load it from.
+        prompts: texts, or token ids, which pass unchanged.
+        apply_chat_template: whether each text is one user message of a chat.
+        add_bos_token: True: exactly one BOS in front; False: none; None: as the tokenizer does.
+        max_length: greatest number of tokens that leaves room to run, None for no limit.
+        trust_remote_code: whether code of the model's repository may run.
+        revision: Hub revision, where the tokenizer is given by path.
+
+    Raises:
+        BadInputError: no prompt, an empty or too long one, an id that the tokenizer does not have,
+            no chat template, no BOS token.
+        UnknownPipelineError: there is no such tokenizer.
+        TryAgainError: the Hub cannot be reached.
+    """
+    if not prompts:
+        raise BadInputError("no prompt given; at least one is needed")
+    tokenizer = _tokenizer(
+        tokenizer_or_path, trust_remote_code=trust_remote_code, revision=revision or "main"
+    )
+    rows = []
+    for index, prompt in enumerate(prompts):
+        if isinstance(prompt, str):
+            ids = _encode(tokenizer, prompt, index=index, apply_chat_template=apply_chat_template)
+            ids = _with_bos(tokenizer, ids, add_bos_token)
+        else:
+            ids = _checked_ids(tokenizer, prompt, index=index)
+        _check_length(ids, index=index, max_length=max_length)
+        rows.append(ids)
+    return rows
+
+
+def _tokenizer(tokenizer_or_path: Any, *, trust_remote_code: bool, revision: str) -> Any:
+    if not isinstance(tokenizer_or_path, str | Path):
+        # A processor of a multimodal model holds its tokenizer.
+        return getattr(tokenizer_or_path, "tokenizer", tokenizer_or_path)
+    from transformers import AutoTokenizer
+
+    path = str(tokenizer_or_path)
+    with load_errors(path, engine="transformers"):
+        return AutoTokenizer.from_pretrained(
+            path, trust_remote_code=trust_remote_code, revision=revision
+        )
+
+
+def _encode(tokenizer: Any, text: str, *, index: int, apply_chat_template: bool) -> list[int]:
+    if not text:
+        raise BadInputError(f"prompt {index} is empty; give at least one character")
+    if not apply_chat_template:
+        return [int(token) for token in tokenizer(text)["input_ids"]]
+    if not getattr(tokenizer, "chat_template", None):
+        raise BadInputError(
+            f"the tokenizer of {tokenizer.name_or_path} has no chat template; "
+            "run without apply_chat_template"
+        )
+    chat = [{"role": "user", "content": text}]
+    rendered = tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True)
+    # The template writes the special tokens itself.
+    return [int(token) for token in tokenizer(rendered, add_special_tokens=False)["input_ids"]]
+
+
+def _with_bos(tokenizer: Any, ids: list[int], add_bos_token: bool | None) -> list[int]:
+    if add_bos_token is None:
+        return ids
+    bos = tokenizer.bos_token_id
+    if bos is None:
+        if add_bos_token:
+            raise BadInputError(
+                f"add_bos_token: the tokenizer of {tokenizer.name_or_path} has no BOS token"
+            )
+        return ids
+    start = 0
+    while start < len(ids) and ids[start] == bos:
+        start += 1
+    return [bos, *ids[start:]] if add_bos_token else ids[start:]
+
+
+def _checked_ids(tokenizer: Any, ids: Sequence[int], *, index: int) -> list[int]:
+    size = len(tokenizer)
+    wrong = [token for token in ids if not 0 <= int(token) < size]
+    if wrong:
+        raise BadInputError(f"prompt {index}: token ids {wrong} are not below {size} and >= 0")
+    return [int(token) for token in ids]
+
+
+def _check_length(ids: list[int], *, index: int, max_length: int | None) -> None:
+    if not ids:
+        raise BadInputError(f"prompt {index} gives no token; give a longer one")
+    if max_length is not None and len(ids) > max_length:
+        raise BadInputError(
+            f"prompt {index} has {len(ids)} tokens, at most {max_length} fit; shorten it or raise "
+            "max_length"
+        )

@@ -1,0 +1,135 @@
+"""Builds the Hugging Face reference: eager attention, evaluation mode, all weights there."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from comparison.schema.errors import BadInputError, UnsupportedFormatError
+from test_common.model_load_errors import load_errors
+from test_common.pipelines import TorchModelAndDataProcessor
+from test_common.weight_report import check_weights, quiet_load
+
+if TYPE_CHECKING:
+    import torch
+
+_DTYPES = ("float32", "bfloat16", "float16", "float64")
+_DEFAULT_MODEL_CLASS: Mapping[str, str] = {"EMBEDDINGS_GENERATION": "AutoModel"}
+
+
+def build_torch_model(
+    *,
+    model_path: str,
+    encoding: str,
+    device: Any,
+    auto_model_cls: Any = None,
+    auto_processor_cls: Any = None,
+    config_params: Mapping[str, Any] | None = None,
+    task: str = "TEXT_GENERATION",
+) -> TorchModelAndDataProcessor:
+    """Load a model and its tokenizer or processor with transformers.
+
+    Args:
+        model_path: local folder or Hub id.
+        encoding: `float32`, `bfloat16`, `float16` or `float64`.
+        device: `cpu`, `gpu`, `gpu:0`, or a torch.device.
+        auto_model_cls: transformers class, or its name; by default the task's.
+        auto_processor_cls: transformers class, or its name; by default AutoTokenizer.
+        config_params: of these `trust_remote_code` and `huggingface_model_revision` are used.
+        task: name of the pipeline task.
+
+    Raises:
+        UnsupportedFormatError: torch cannot hold the encoding.
+        BadInputError: the device or a class name does not exist, or access is refused.
+        UnknownPipelineError: there is no such model.
+        TryAgainError: the Hub cannot be reached.
+        EngineError: transformers cannot load the model, or weights are missing.
+    """
+    dtype = torch_dtype(encoding)
+    torch_device = resolve_torch_device(device)
+    model_class = _resolve(
+        auto_model_cls or _DEFAULT_MODEL_CLASS.get(task, "AutoModelForCausalLM"), "auto_model_cls"
+    )
+    processor_class = _resolve(auto_processor_cls or "AutoTokenizer", "auto_processor_cls")
+    hub = hub_arguments(config_params or {})
+    with load_errors(model_path, engine="torch"):
+        model = _load_model(model_class, model_path, dtype=dtype, hub=hub)
+        data_processor = processor_class.from_pretrained(model_path, **hub)
+        model = model.to(torch_device).eval()
+    return TorchModelAndDataProcessor(model=model, data_processor=data_processor)
+
+
+def hub_arguments(config_params: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the `from_pretrained` arguments that an oracle's parameters for the engine imply."""
+    arguments: dict[str, Any] = {
+        "trust_remote_code": bool(config_params.get("trust_remote_code", False))
+    }
+    revision = config_params.get("huggingface_model_revision")
+    if revision:
+        arguments["revision"] = revision
+    return arguments
+
+
+def torch_dtype(encoding: str) -> "torch.dtype":
+    """Return torch's dtype of an encoding.
+
+    Raises:
+        UnsupportedFormatError: torch has none; quantised weights need `torch_model_path`.
+    """
+    import torch
+
+    if encoding not in _DTYPES:
+        raise UnsupportedFormatError(
+            f"torch cannot run encoding {encoding!r}; known: {', '.join(_DTYPES)}; for quantised "
+            "weights give the oracle torch_model_path, the model before quantisation"
+        )
+    return getattr(torch, encoding)
+
+
+def resolve_torch_device(device: Any) -> "torch.device":
+    """Return the torch.device of `cpu`, `gpu`, `gpu:1`, or of a torch device.
+
+    Raises:
+        BadInputError: there is no such device here.
+    """
+    import torch
+
+    name = str(device).replace("gpu", "cuda")
+    try:
+        resolved = torch.device(name)
+    except RuntimeError as error:
+        raise BadInputError(f"unknown device {device!s}; known: cpu, gpu, gpu:<index>") from error
+    count = torch.cuda.device_count()
+    if resolved.type == "cuda" and (resolved.index or 0) >= count:
+        raise BadInputError(f"device {device!s} does not exist: torch sees {count} GPU(s)")
+    return resolved
+
+
+def _resolve(class_or_name: Any, argument: str) -> Any:
+    import transformers
+
+    if not isinstance(class_or_name, str):
+        return class_or_name
+    found = getattr(transformers, class_or_name, None)
+    if found is None:
+        raise BadInputError(f"{argument}={class_or_name!r}: transformers has no such class")
+    return found
+
+
+def _load_model(
+    model_class: Any, model_path: str, *, dtype: "torch.dtype", hub: Mapping[str, Any]
+) -> Any:
+    from transformers import AutoConfig
+
+    # Given explicitly, so that overrides of AutoConfig reach concrete classes too.
+    config = AutoConfig.from_pretrained(model_path, **hub)
+    with quiet_load():
+        model, info = model_class.from_pretrained(
+            model_path,
+            config=config,
+            dtype=dtype,
+            attn_implementation="eager",
+            output_loading_info=True,
+            ignore_mismatched_sizes=True,  # reported below, with the shapes
+            **hub,
+        )
+    check_weights(model_path, info, config)
+    return model

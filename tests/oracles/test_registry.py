@@ -1,0 +1,130 @@
+"""Tests of the registered oracles and of the search by name."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from comparison.schema.errors import CorruptFileError, UnknownPipelineError
+from oracles.generic_oracle import GenericOracle
+from oracles.oracle import PipelineOracle
+from oracles.registry import PIPELINE_ORACLES, find_oracle, nearest_names
+from test_common.tiny_checkpoints import RECIPES
+
+
+def test_registry_is_a_plain_dictionary_of_real_oracles() -> None:
+    assert type(PIPELINE_ORACLES) is dict
+    assert all(isinstance(oracle, PipelineOracle) for oracle in PIPELINE_ORACLES.values())
+    assert {f"tiny-random/{arch}" for arch in RECIPES} <= set(PIPELINE_ORACLES)
+    assert {"google/gemma-3-1b-it", "packaged/smollm2-135m"} <= set(PIPELINE_ORACLES)
+
+
+def test_key_of_a_hub_model_is_its_path() -> None:
+    hub = {
+        key: oracle
+        for key, oracle in PIPELINE_ORACLES.items()
+        if not key.startswith(("tiny-random/", "packaged/"))
+    }
+    assert len(hub) >= 15
+    assert {key: oracle.model_path for key, oracle in hub.items()} == {key: key for key in hub}
+
+
+def test_every_oracle_has_an_encoding_for_the_cpu_and_two_prompts() -> None:
+    for key, oracle in PIPELINE_ORACLES.items():
+        assert oracle.resolve_encoding(None, device_type="cpu") == "float32", key
+        assert len(oracle.inputs) == 2, key
+        assert oracle.config_params["max_length"] >= 256, key
+
+
+@pytest.mark.parametrize(
+    ("key", "patches"),
+    [
+        ("meta-llama/Llama-3.2-1B-Instruct", ()),
+        ("mistralai/Mistral-7B-Instruct-v0.3", ("widen_cpu_encodings",)),
+        ("tiny-random/qwen3", ("single_device_signals",)),
+        (
+            "google/gemma-3-1b-it",
+            ("widen_cpu_encodings", "single_device_signals", "float32_norm_weights"),
+        ),
+    ],
+)
+def test_patches_for_the_cpu_are_data(key: str, patches: tuple[str, ...]) -> None:
+    assert PIPELINE_ORACLES[key].max_cpu_patches == patches
+
+
+def test_registered_key_is_found() -> None:
+    assert find_oracle("tiny-random/llama") is PIPELINE_ORACLES["tiny-random/llama"]
+
+
+def test_hub_id_that_is_not_registered_gets_a_generic_oracle() -> None:
+    oracle = find_oracle("some-org/Some_Model-1.5B")
+    assert isinstance(oracle, GenericOracle)
+    assert oracle.model_path == "some-org/Some_Model-1.5B"
+    assert oracle.resolve_encoding(None, device_type="gpu") == "bfloat16"
+
+
+@pytest.mark.parametrize(
+    ("architecture", "task", "patches"),
+    [
+        ("LlamaForCausalLM", "TEXT_GENERATION", ()),
+        ("BertModel", "EMBEDDINGS_GENERATION", ()),
+        ("MistralForCausalLM", "TEXT_GENERATION", ("widen_cpu_encodings",)),
+    ],
+)
+def test_local_folder_takes_task_and_patches_from_its_config(
+    tmp_path: Path, architecture: str, task: str, patches: tuple[str, ...]
+) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"architectures": [architecture]}))
+    oracle = find_oracle(str(tmp_path))
+    assert oracle.model_path == str(tmp_path)
+    assert oracle.task_name == task
+    assert oracle.max_cpu_patches == patches
+
+
+def test_folder_without_config_is_no_model(tmp_path: Path) -> None:
+    with pytest.raises(UnknownPipelineError, match=r"no model folder: it has no config\.json"):
+        find_oracle(str(tmp_path))
+
+
+@pytest.mark.parametrize("content", ["{", "\xff\xfe"])
+def test_config_that_is_no_json_is_corrupt(tmp_path: Path, content: str) -> None:
+    (tmp_path / "config.json").write_text(content, encoding="latin-1")
+    with pytest.raises(CorruptFileError, match=r"config\.json cannot be read as JSON"):
+        find_oracle(str(tmp_path))
+
+
+def test_config_that_is_no_object_is_corrupt(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("[]")
+    with pytest.raises(CorruptFileError, match="is not a JSON object"):
+        find_oracle(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("name", "nearest"),
+    [
+        ("tiny-random/lama", "tiny-random/llama"),
+        ("packaged/gemma-270m", "packaged/gemma3-270m"),
+        ("gemma-3-1b-it", "google/gemma-3-1b-it"),
+        ("Tiny-Random/LLAMA ", "tiny-random/llama"),
+    ],
+)
+def test_name_that_is_nothing_names_the_nearest_keys(name: str, nearest: str) -> None:
+    with pytest.raises(UnknownPipelineError, match="unknown pipeline") as raised:
+        find_oracle(name)
+    assert f"nearest known: {nearest}" in str(raised.value)
+
+
+def test_name_that_nothing_resembles_says_what_was_expected() -> None:
+    with pytest.raises(UnknownPipelineError) as raised:
+        find_oracle("zzzzzz")
+    assert str(raised.value) == (
+        "unknown pipeline 'zzzzzz': expected a registered key, a local model folder, or a Hub id "
+        "(organisation/model)"
+    )
+
+
+def test_nearest_names_come_nearest_first_and_are_few() -> None:
+    names = nearest_names("google/gemma-3-1b")
+    assert names[0] == "google/gemma-3-1b-it"
+    assert len(names) <= 3
+    assert nearest_names("") == []
