@@ -104,23 +104,39 @@ def debug_context(oracle: DebuggableOracle, options: DebugOptions) -> Iterator[N
         oracle: names the model.
         options: of these `num_hidden_layers`, `hf_config_overrides` and `seed`.
     """
-    from test_common.config_overrides import (
-        create_layer_overrides,
-        hf_config_overrides,
-        merge_overrides,
-    )
+    from test_common.config_overrides import hf_config_overrides
     from test_common.seeding import seed_everything
 
-    layers: Mapping[str, Any] = {}
-    if oracle.model_path is not None:
-        layers = create_layer_overrides(
-            oracle.model_path,
-            options.num_hidden_layers,
-            trust_remote_code=bool(oracle.config_params.get("trust_remote_code", False)),
-        )
     seed_everything(options.seed)
-    with hf_config_overrides(merge_overrides(layers, options.hf_config_overrides)):
+    with hf_config_overrides(_overrides(oracle, options)):
         yield
+
+
+def _overrides(oracle: DebuggableOracle, options: DebugOptions) -> Mapping[str, Any]:
+    """Return what is to be changed in the configuration, tried once on the real one."""
+    from test_common.config_overrides import (
+        apply_hf_config_override,
+        create_layer_overrides,
+        load_hf_config,
+        merge_overrides,
+    )
+
+    if oracle.model_path is None:
+        return options.hf_config_overrides
+    hub = _hub_arguments(oracle)
+    layers = create_layer_overrides(oracle.model_path, options.num_hidden_layers, **hub)
+    overrides = merge_overrides(layers, options.hf_config_overrides)
+    # Loaders swallow what is raised while they load a configuration.
+    apply_hf_config_override(load_hf_config(oracle.model_path, **hub), overrides)
+    return overrides
+
+
+def _hub_arguments(oracle: DebuggableOracle) -> dict[str, Any]:
+    """Return what the oracle says of loading from the Hub."""
+    return {
+        "trust_remote_code": bool(oracle.config_params.get("trust_remote_code", False)),
+        "revision": oracle.config_params.get("huggingface_model_revision"),
+    }
 
 
 def resolve_device(device: str, *, framework: str) -> str:
@@ -181,7 +197,7 @@ def _rows(
         apply_chat_template=oracle.apply_chat_template,
         add_bos_token=oracle.add_bos_token,
         max_length=None if max_length is None else int(max_length) - options.num_steps,
-        trust_remote_code=bool(oracle.config_params.get("trust_remote_code", False)),
+        **_hub_arguments(oracle),
     )
     return ids, prompts
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from test_common.max_print_hook import MaxPrintHook
+from test_common.model_load_errors import load_errors
 from test_common.patching import Patch
 from test_common.pipelines import MaxPipelineAndTokenizer
 
@@ -36,20 +37,27 @@ def build_max_pipeline(
 
     Returns:
         The pipeline and MAX's tokenizer.
+
+    Raises:
+        UnknownPipelineError: there is no such model.
+        TryAgainError: the Hub cannot be reached.
+        EngineError: MAX cannot build the model; its own error is quoted.
     """
     from max.pipelines import PIPELINE_REGISTRY, PipelineArgs, PipelineConfig
     from max.pipelines.modeling.types.task import PipelineTask
 
     kind = PipelineTask[task]
-    args = PipelineArgs.from_flat_kwargs(
-        model_path=model_path,
-        quantization_encoding=encoding,
-        device_specs=list(device_specs),
-        weight_path=[Path(weight_path)] if weight_path else [],
-        task=kind,
-        **(config_params or {}),
-    )
-    tokenizer, pipeline = PIPELINE_REGISTRY.retrieve(PipelineConfig.from_args(args), task=kind)
+    with load_errors(model_path, engine="max"):
+        args = PipelineArgs.from_flat_kwargs(
+            model_path=model_path,
+            quantization_encoding=encoding,
+            device_specs=list(device_specs),
+            weight_path=[Path(weight_path)] if weight_path else [],
+            task=kind,
+            **(config_params or {}),
+        )
+        config = PipelineConfig.from_args(args)
+        tokenizer, pipeline = PIPELINE_REGISTRY.retrieve(config, task=kind)
     return MaxPipelineAndTokenizer(pipeline=pipeline, tokenizer=tokenizer)
 
 

@@ -46,6 +46,7 @@ def debug_model(**given: Any) -> int:
     debug_model --framework torch --pipeline tiny-random/llama -o torch_tensors/
     debug_model --framework max --pipeline google/gemma-3-1b-it --num-hidden-layers all
     """
+    from oracles.generic_oracle import nearest_names_offered
     from test_common.debug_options import DebugOptions
     from test_common.debug_run import run_debug_model
 
@@ -58,11 +59,12 @@ def debug_model(**given: Any) -> int:
             "hf_config_overrides": _overrides(given["hf_config_overrides"]),
         },
     )
-    run = run_debug_model(oracle, options)
+    with nearest_names_offered(name):
+        run = run_debug_model(oracle, options)
     certificate = run.manifest.certificate
     if certificate is not None:
         print(
-            f"{'Saved' if run.output else 'Printed'} {certificate.saved} tensors a step; "
+            f"{'Saved' if run.output else 'Printed'} {certificate.saved} tensors; "
             f"{certificate.fired} of {certificate.registered} modules fired"
             + (f"; in {run.output}" if run.output else "")
         )
