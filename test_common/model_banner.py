@@ -1,9 +1,12 @@
 """Tells which class runs, and where to edit it."""
 
 import inspect
+from pathlib import Path
 
 
 def print_banner(kind: type) -> None:
     """Print the class of a model and its source file."""
     print(f"Model class: {kind.__module__}.{kind.__qualname__}")
-    print(f"Model source file: {inspect.getsourcefile(kind)}", flush=True)
+    source = inspect.getsourcefile(kind)
+    # The file itself rather than a link of this run to it, since people edit what is named here.
+    print(f"Model source file: {Path(source).resolve() if source else 'none'}", flush=True)
