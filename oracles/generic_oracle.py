@@ -1,10 +1,8 @@
 """The oracle for any model that the engines load from a Hub id or a local folder."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from comparison.schema.errors import UnknownPipelineError
 from oracles.oracle import DEFAULT_PROMPTS, PipelineOracle
 from test_common.pipelines import MaxPipelineAndTokenizer, TorchModelAndDataProcessor
 
@@ -87,46 +85,25 @@ class GenericOracle(PipelineOracle):
         """Build the model on MAX; see `PipelineOracle`."""
         from test_common.max_builder import build_max_pipeline
 
-        with nearest_names_offered(self.model_path):
-            return build_max_pipeline(
-                model_path=self.model_path,
-                encoding=encoding,
-                device_specs=device_specs,
-                weight_path=self.weight_path_map.get(encoding),
-                config_params=self.config_params,
-                task=self.task_name,
-            )
+        return build_max_pipeline(
+            model_path=self.model_path,
+            encoding=encoding,
+            device_specs=device_specs,
+            weight_path=self.weight_path_map.get(encoding),
+            config_params=self.config_params,
+            task=self.task_name,
+        )
 
     def create_torch_pipeline(self, *, encoding: str, device: Any) -> TorchModelAndDataProcessor:
         """Build the Hugging Face reference; see `PipelineOracle`."""
         from test_common.torch_builder import build_torch_model
 
-        with nearest_names_offered(self.model_path):
-            return build_torch_model(
-                model_path=self.torch_model_path or self.model_path,
-                encoding=encoding,
-                device=device,
-                auto_model_cls=self.auto_model_cls,
-                auto_processor_cls=self.auto_processor_cls,
-                config_params=self.config_params,
-                task=self.task_name,
-            )
-
-
-@contextmanager
-def nearest_names_offered(name: str) -> Iterator[None]:
-    """Add the registered names nearest to `name` to the error of a model that does not exist.
-
-    Args:
-        name: what the user gave; a registered key gets no suggestions.
-    """
-    try:
-        yield
-    except UnknownPipelineError as error:
-        from oracles.registry import PIPELINE_ORACLES, nearest_names
-
-        near = [] if name in PIPELINE_ORACLES else nearest_names(name)
-        hint = f"; nearest known: {', '.join(near)}"
-        if not near or str(error).endswith(hint):  # contexts may nest
-            raise
-        raise UnknownPipelineError(f"{error}{hint}") from error
+        return build_torch_model(
+            model_path=self.torch_model_path or self.model_path,
+            encoding=encoding,
+            device=device,
+            auto_model_cls=self.auto_model_cls,
+            auto_processor_cls=self.auto_processor_cls,
+            config_params=self.config_params,
+            task=self.task_name,
+        )

@@ -3,6 +3,8 @@
 import difflib
 import json
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +72,23 @@ def nearest_names(name: str, count: int = 3) -> list[str]:
         ),
     ]
     return [lowered[key] for key in dict.fromkeys(found)][:count]
+
+
+@contextmanager
+def nearest_names_offered(name: str) -> Iterator[None]:
+    """Add the registered names nearest to `name` to the error of a model that does not exist.
+
+    Args:
+        name: what the user gave; a registered key gets no suggestions.
+    """
+    try:
+        yield
+    except UnknownPipelineError as error:
+        near = [] if name in PIPELINE_ORACLES else nearest_names(name)
+        hint = f"; nearest known: {', '.join(near)}"
+        if not near or str(error).endswith(hint):  # contexts may nest
+            raise
+        raise UnknownPipelineError(f"{error}{hint}") from error
 
 
 def _nearest(name: str) -> str:

@@ -46,7 +46,7 @@ def debug_model(**given: Any) -> int:
     debug_model --framework torch --pipeline tiny-random/llama -o torch_tensors/
     debug_model --framework max --pipeline google/gemma-3-1b-it --num-hidden-layers all
     """
-    from oracles.generic_oracle import nearest_names_offered
+    from oracles.registry import nearest_names_offered
     from test_common.debug_options import DebugOptions
     from test_common.debug_run import run_debug_model
 

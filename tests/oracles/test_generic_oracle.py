@@ -6,8 +6,7 @@ import pytest
 import torch
 import transformers
 
-from comparison.schema.errors import UnknownPipelineError
-from oracles.generic_oracle import GenericOracle, nearest_names_offered
+from oracles.generic_oracle import GenericOracle
 from test_common.tiny_checkpoints import ensure_tiny_checkpoint
 
 
@@ -72,23 +71,3 @@ def test_torch_loads_torch_model_path(tmp_path: Path) -> None:
     )
     built = oracle.create_torch_pipeline(encoding="float32", device="cpu")
     assert built.model.config.model_type == "llama"
-
-
-def test_model_that_does_not_exist_offers_the_nearest_names() -> None:
-    with (
-        pytest.raises(UnknownPipelineError) as raised,
-        nearest_names_offered("goggle/gemma-3-1b-it"),
-        nearest_names_offered("goggle/gemma-3-1b-it"),
-    ):
-        raise UnknownPipelineError("the Hub has no model goggle/gemma-3-1b-it")
-    message = str(raised.value)
-    assert message.startswith("the Hub has no model goggle/gemma-3-1b-it; nearest known: google/")
-    assert message.count("nearest known") == 1
-
-
-def test_registered_key_gets_no_suggestions() -> None:
-    with (
-        pytest.raises(UnknownPipelineError, match=r"^not cached$"),
-        nearest_names_offered("google/gemma-3-1b-it"),
-    ):
-        raise UnknownPipelineError("not cached")

@@ -8,7 +8,7 @@ import pytest
 from comparison.schema.errors import CorruptFileError, UnknownPipelineError
 from oracles.generic_oracle import GenericOracle
 from oracles.oracle import PipelineOracle
-from oracles.registry import PIPELINE_ORACLES, find_oracle, nearest_names
+from oracles.registry import PIPELINE_ORACLES, find_oracle, nearest_names, nearest_names_offered
 from test_common.tiny_checkpoints import RECIPES
 
 
@@ -128,3 +128,23 @@ def test_nearest_names_come_nearest_first_and_are_few() -> None:
     assert names[0] == "google/gemma-3-1b-it"
     assert len(names) <= 3
     assert nearest_names("") == []
+
+
+def test_model_that_does_not_exist_offers_the_nearest_names() -> None:
+    with (
+        pytest.raises(UnknownPipelineError) as raised,
+        nearest_names_offered("goggle/gemma-3-1b-it"),
+        nearest_names_offered("goggle/gemma-3-1b-it"),
+    ):
+        raise UnknownPipelineError("the Hub has no model goggle/gemma-3-1b-it")
+    message = str(raised.value)
+    assert message.startswith("the Hub has no model goggle/gemma-3-1b-it; nearest known: google/")
+    assert message.count("nearest known") == 1
+
+
+def test_registered_key_gets_no_suggestions() -> None:
+    with (
+        pytest.raises(UnknownPipelineError, match=r"^not cached$"),
+        nearest_names_offered("google/gemma-3-1b-it"),
+    ):
+        raise UnknownPipelineError("not cached")
