@@ -2,9 +2,11 @@
 
 load("@rules_python//python:py_test.bzl", "py_test")
 load(":requirements.bzl", "requirements")
+load(":vllm.bzl", "NEEDS_VLLM")
 
 _MAIN = Label("//bazel:pytest_main.py")
 _CONFIG = Label("//:pyproject.toml")
+_VLLM_WORKER = Label("//test_common:vllm_worker")
 
 def pytest_test(name, srcs, deps = [], size = None, tags = [], args = [], data = [], **kwargs):
     """Runs test files under pytest; fails when they hold no test.
@@ -35,5 +37,25 @@ def pytest_test(name, srcs, deps = [], size = None, tags = [], args = [], data =
             for dep in requirements(["pytest", "pytest-timeout"])
             if dep not in deps and dep.removeprefix("@@") not in deps
         ],
+        **kwargs
+    )
+
+def vllm_pytest_test(name, srcs, data = [], **kwargs):
+    """A pytest_test that runs models on vLLM; with --//:vllm=none it is left out of //...
+
+    The test itself has the packages of all other tests, and the worker at its side:
+    test_common.vllm_environment.vllm_command() starts it.
+
+    Args:
+      name: target name.
+      srcs: the test files.
+      data: files that the tests read, and programs of vllm_binary() that they start.
+      **kwargs: passed to pytest_test.
+    """
+    pytest_test(
+        name = name,
+        srcs = srcs,
+        data = data + [_VLLM_WORKER],
+        target_compatible_with = NEEDS_VLLM,
         **kwargs
     )

@@ -63,7 +63,9 @@ def main(arguments: list[str]) -> int:
     # Child processes import what this one does; the rules may not have exported the path.
     os.environ["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
     if "TEST_TMPDIR" in os.environ:
+        # Engines keep what they compile, or learn of a model, under HOME, which tests cannot write.
         os.environ.setdefault("MODULAR_CACHE_DIR", f"{os.environ['TEST_TMPDIR']}/modular")
+        os.environ.setdefault("VLLM_CACHE_ROOT", f"{os.environ['TEST_TMPDIR']}/vllm")
     shard = Shard(os.environ)
     code = pytest.main([*pytest_arguments(os.environ), *arguments], plugins=[shard])
     if code == pytest.ExitCode.NO_TESTS_COLLECTED and shard.total > 1 and shard.collected:

@@ -24,19 +24,30 @@ def requirements(names):
     """
     return [requirement(name) for name in names]
 
-def engine_requirement(name, visibility = ["//visibility:public"]):
+# The environments that hold a package unless its declaration says otherwise.
+_ENVIRONMENTS = ["engines", "vllm"]
+
+def engine_requirement(name, environments = _ENVIRONMENTS, visibility = ["//visibility:public"]):
     """Declares a package's label: the package as the chosen environment has it.
 
     Args:
       name: the package's name in the lock files.
+      environments: those that hold it, of "engines" and "vllm"; in the other it is nothing.
       visibility: who may depend on it.
     """
     package = name.lower().replace("-", "_").replace(".", "_")
     native.alias(
         name = name,
         actual = select({
-            ":torch_cpu": "@model_accuracy_tools_cpu//%s" % package,
-            ":torch_cuda": "@model_accuracy_tools_cuda//%s" % package,
+            ":%s_%s" % (environment, build): (
+                "@model_accuracy_tools_%s//%s" % (hub, package) if environment in environments else ":nothing"
+            )
+            for environment, build, hub in [
+                ("engines", "cpu", "cpu"),
+                ("engines", "cuda", "cuda"),
+                ("vllm", "cpu", "vllm_cpu"),
+                ("vllm", "cuda", "vllm_cuda"),
+            ]
         }),
         visibility = visibility,
     )

@@ -11,7 +11,8 @@ TWO_TESTS = "def test_a():\n    pass\n\n\ndef test_b():\n    pass\n"
 
 def run_main(folder: Path, source: str, **environ: str) -> subprocess.CompletedProcess[str]:
     (folder / "test_planted.py").write_text(source)
-    kept = {name: v for name, v in os.environ.items() if not name.startswith(("TEST", "XML"))}
+    ours = ("TEST", "VLLM", "XML")
+    kept = {name: v for name, v in os.environ.items() if not name.startswith(ours)}
     path = os.pathsep.join([str(Path(__file__).parents[2]), *sys.path])
     return subprocess.run(
         [sys.executable, bazel.pytest_main.__file__, "test_planted.py"],
@@ -75,4 +76,17 @@ def test_child():
     subprocess.run([sys.executable, "-c", "import pytest, bazel.pytest_main"], check=True)
 """
     done = run_main(tmp_path, source)
+    assert done.returncode == 0, done.stdout
+
+
+def test_engines_cache_where_a_test_can_write(tmp_path):
+    source = """
+import os
+
+def test_caches():
+    assert os.environ["MODULAR_CACHE_DIR"] == "/given"
+    assert os.environ["VLLM_CACHE_ROOT"] == os.environ["TEST_TMPDIR"] + "/vllm"
+"""
+    environ = {"MODULAR_CACHE_DIR": "/given", "TEST_TMPDIR": str(tmp_path)}
+    done = run_main(tmp_path, source, **environ)
     assert done.returncode == 0, done.stdout

@@ -3,8 +3,11 @@
 load(":host_python.bzl", "ENVIRON", "run_script")
 
 # `site` is one source directory; `key` changes with the environment, so that tests run again.
-_GROUP = """\
+# Groups lie below a folder whose name Python cannot import: rules put each repository's folder on the
+# path of imports, and a folder "numpy" there would be a package for programs without numpy.
+_GROUPS = "groups-of-packages"
 
+_GROUP = """\
 py_library(
     name = "group",
     data = [
@@ -50,11 +53,13 @@ def _impl(rctx):
     for name, groups in made["packages"].items():
         rctx.file(name + "/BUILD.bazel", _PACKAGE.format(
             name = name,
-            deps = repr(["//%s:group" % first for first in groups]),
-        ) + (_GROUP if name in made["groups"] else ""))
-    for name, site in made["groups"].items():
-        rctx.symlink(site, name + "/site")
-        rctx.file(name + "/key", made["key"])
+            deps = repr(["//%s/%s:group" % (_GROUPS, first) for first in groups]),
+        ))
+    for first, site in made["groups"].items():
+        folder = "%s/%s" % (_GROUPS, first)
+        rctx.file(folder + "/BUILD.bazel", _GROUP)
+        rctx.file(folder + "/key", made["key"])
+        rctx.symlink(site, folder + "/site")
     rctx.file("BUILD.bazel", "exports_files([\"requirements.bzl\"])\n")
     rctx.file("requirements.bzl", _REQUIREMENTS.format(names = repr(sorted(made["packages"]))))
 
