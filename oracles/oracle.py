@@ -71,20 +71,28 @@ class PipelineOracle(ABC):
         """
 
     def create_vllm_pipeline(self, *, encoding: str, device_specs: Sequence[Any]) -> VLLMPipeline:
-        """Say what vLLM has to load; this version cannot run vLLM yet.
+        """Say what vLLM has to load; the engine itself runs in a process of its own.
+
+        Args:
+            encoding: `float32`, `bfloat16`, ...
+            device_specs: not used; vLLM takes the devices of its build.
 
         Raises:
-            EngineError: always; a subclass may override it.
+            EngineError: the oracle has no model path, and does not override this.
         """
-        raise EngineError(
-            f"vLLM is not available in this version (asked for {self.label} in "
-            f"{encoding}); use the engine torch or max"
+        del device_specs
+        if self.model_path is None:
+            raise EngineError(f"{self.label} has no model path that vLLM could load")
+        return VLLMPipeline(
+            model_path=self.model_path,
+            encoding=encoding,
+            trust_remote_code=bool(self.config_params.get("trust_remote_code", False)),
         )
 
     @property
     def label(self) -> str:
         """Return what messages call this oracle; nothing is loaded or made for it."""
-        return self.model_path or type(self).__name__
+        return str(self.model_path or type(self).__name__)
 
     @property
     def inputs(self) -> Sequence[str | Sequence[int]]:

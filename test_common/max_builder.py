@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from test_common.later_layers import is_of_later_layer
 from test_common.max_print_hook import MaxPrintHook
 from test_common.model_load_errors import load_errors
 from test_common.patching import Patch
@@ -174,7 +174,7 @@ def fewer_layers(num_hidden_layers: int) -> tuple[Patch, ...]:
             kept = {
                 key: value
                 for key, value in state_dict.items()
-                if key in expected or not _is_of_later_layer(key, num_hidden_layers)
+                if key in expected or not is_of_later_layer(key, num_hidden_layers)
             }
             return load(self, kept, **kwargs)
 
@@ -190,8 +190,3 @@ def fewer_layers(num_hidden_layers: int) -> tuple[Patch, ...]:
             remove_when="load_state_dict can ignore given layers",
         ),
     )
-
-
-def _is_of_later_layer(key: str, num_hidden_layers: int) -> bool:
-    """Tell a weight of a layer that was cut off by the number in its path."""
-    return any(int(n) >= num_hidden_layers for n in re.findall(r"(?<![^.])\d+(?![^.])", key))

@@ -1,11 +1,16 @@
 """Which tensor of one dump means the same as which of the other."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict, deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from comparison.align.fused import FusedPart, fused_module_of, part_modules
-from comparison.align.renames import CanonicalName, canonical_name
+from comparison.align.renames import (
+    CanonicalName,
+    canonical_name,
+    differs_by_engine,
+    was_hooked,
+)
 from comparison.align.unpaired import UnpairedReasons
 from comparison.schema.comparison import Unpaired
 from comparison.schema.outcome import Side
@@ -14,6 +19,7 @@ from comparison.schema.tensor_names import parse_tensor_name
 
 Place = tuple[int | None, int]  # rank and step
 Key = tuple[Place, CanonicalName]
+CallKey = tuple[Place, str]  # place and name of the first call
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,12 +68,14 @@ class Listing:
 
 
 def pair_tensors(reference: Listing, candidate: Listing) -> Pairing:
-    """Pair the tensors of two dumps by name, directly or by what the name means."""
+    """Pair the tensors of two dumps: those of one name first, then by what the name means."""
     sides = (
         _Grouped.of(Side.REFERENCE, reference, other=candidate),
         _Grouped.of(Side.CANDIDATE, candidate, other=reference),
     )
-    matcher = _Matcher(*sides)
+    engines = reference.engine, candidate.engine
+    across = None not in engines and engines[0] != engines[1]
+    matcher = _Matcher(*sides, across=across)
     matcher.match_all()
     by_candidate = candidate.order_known and not reference.order_known
 
@@ -96,6 +104,7 @@ class _Grouped:
     groups: dict[Key, list[TensorEntry]] = field(default_factory=dict)
     keys: dict[TensorEntry, Key] = field(default_factory=dict)
     places: dict[TensorEntry, Place] = field(default_factory=dict)
+    calls: Counter[CallKey] = field(default_factory=Counter)
 
     @classmethod
     def of(cls, side: Side, listing: Listing, *, other: Listing) -> "_Grouped":
@@ -103,12 +112,18 @@ class _Grouped:
         place = _place_function(listing.entries, other.entries)
         for entry in listing.entries:
             grouped.places[entry] = place(entry)
+            grouped.calls[grouped.call_key(entry)] += 1
             name = canonical_name(entry.name, engine=listing.engine, other=other.engine)
             if name is not None:
                 key = (grouped.places[entry], name)
                 grouped.keys[entry] = key
                 grouped.groups.setdefault(key, []).append(entry)
         return grouped
+
+    def call_key(self, entry: TensorEntry) -> "CallKey":
+        """Give what all calls of one module in a step have in common."""
+        parsed = parse_tensor_name(entry.name)
+        return self.places[entry], entry.name if parsed is None else str(replace(parsed, call=1))
 
 
 class _PlaceFunction:
@@ -131,14 +146,16 @@ def _place_function(
 
 
 class _Matcher:
-    def __init__(self, reference: _Grouped, candidate: _Grouped) -> None:
+    def __init__(self, reference: _Grouped, candidate: _Grouped, *, across: bool) -> None:
         self._reference, self._candidate = reference, candidate
+        self._across = across  # between two engines that are known and differ
         self.pairs: list[PlannedPair] = []
         self._reasons: dict[TensorEntry, str] = {}
         self._used: dict[Side, set[TensorEntry]] = {side: set() for side in Side}
 
     def match_all(self) -> None:
-        """Pair groups of one meaning, then parts of fused projections."""
+        """Pair equal names, then groups of one meaning, then parts of fused projections."""
+        self._match_equal_names()
         for key, entries in self._reference.groups.items():
             others = self._candidate.groups.get(key)
             if others:
@@ -146,31 +163,54 @@ class _Matcher:
         self._match_fused(self._reference, self._candidate)
         self._match_fused(self._candidate, self._reference)
 
+    def _match_equal_names(self) -> None:
+        others: defaultdict[tuple[Place, str], deque[TensorEntry]] = defaultdict(deque)
+        for entry in self._candidate.entries:
+            others[self._candidate.places[entry], entry.name].append(entry)
+        for entry in self._reference.entries:
+            same = others[self._reference.places[entry], entry.name]
+            if same and self._means_the_same(entry, same[0]):
+                self._pair(entry, same.popleft(), reason="same name")
+
+    def _means_the_same(self, reference: TensorEntry, candidate: TensorEntry) -> bool:
+        """Tell whether two tensors of one name also mean the same."""
+        if not self._across:
+            return True
+        own, other = self._reference, self._candidate
+        if own.calls[own.call_key(reference)] != other.calls[other.call_key(candidate)]:
+            return False  # the last call of one is held against the other's only one
+        meanings = own.keys.get(reference), other.keys.get(candidate)
+        if meanings == (None, None):
+            return not differs_by_engine(reference.name)
+        return meanings[0] == meanings[1] or not was_hooked(reference.name)
+
     def _match_group(
         self, name: CanonicalName, reference: list[TensorEntry], candidate: list[TensorEntry]
     ) -> None:
-        by_call = _by_call(reference), _by_call(candidate)
-        for calls, note in _match_calls(list(by_call[0]), list(by_call[1])):
-            lefts, rights = by_call[0][calls[0]], by_call[1][calls[1]]
-            left, right = _choose(lefts, rights)
-            reason = "same name" if left.name == right.name else f"both are {name}"
-            self._pair(left, right, reason=f"{reason}; {note}" if note else reason)
-            for extra in (*lefts, *rights):
-                if extra not in (left, right):
-                    chosen = left if extra in lefts else right
-                    self._reasons.setdefault(
-                        extra, f"a second tensor of this meaning; {chosen.name} was compared"
-                    )
-        self._explain_calls(reference, candidate, len(by_call[0]), len(by_call[1]))
+        left = _by_call(self._left(Side.REFERENCE, reference))
+        right = _by_call(self._left(Side.CANDIDATE, candidate))
+        untouched = len(left) == len(_by_call(reference)) and len(right) == len(_by_call(candidate))
+        for calls, note in _match_calls(list(left), list(right), by_number=not untouched):
+            pair = _choose(left[calls[0]], right[calls[1]])
+            reason = "same name" if pair[0].name == pair[1].name else f"both are {name}"
+            self._pair(*pair, reason=f"{reason}; {note}" if note else reason)
+        counts = len(_by_call(reference)), len(_by_call(candidate))
+        self._explain(Side.REFERENCE, reference, counts)
+        self._explain(Side.CANDIDATE, candidate, counts)
 
-    def _explain_calls(
-        self, reference: list[TensorEntry], candidate: list[TensorEntry], *counts: int
-    ) -> None:
-        for entry in (*reference, *candidate):
-            self._reasons.setdefault(
-                entry,
+    def _left(self, side: Side, entries: list[TensorEntry]) -> list[TensorEntry]:
+        return [entry for entry in entries if entry not in self._used[side]]
+
+    def _explain(self, side: Side, entries: list[TensorEntry], counts: tuple[int, int]) -> None:
+        """Keep why some tensors of one meaning are left over."""
+        compared = {_call(entry): entry for entry in entries if entry in self._used[side]}
+        for entry in self._left(side, entries):
+            chosen = compared.get(_call(entry))
+            self._reasons[entry] = (
                 f"the module was called {counts[0]} times in the reference and {counts[1]} "
-                "times in the candidate; this call has no counterpart",
+                "times in the candidate; this call has no counterpart"
+                if chosen is None
+                else f"a second tensor of this meaning; {chosen.name} was compared"
             )
 
     def _match_fused(self, separate: _Grouped, fused: _Grouped) -> None:
@@ -251,19 +291,34 @@ def _renamed(name: CanonicalName, module: str) -> CanonicalName:
     return CanonicalName(module=module, side=name.side, slot=name.slot)
 
 
+def _call(entry: TensorEntry) -> int:
+    parsed = parse_tensor_name(entry.name)
+    return parsed.call if parsed else 1
+
+
 def _by_call(entries: list[TensorEntry]) -> dict[int, list[TensorEntry]]:
     calls: defaultdict[int, list[TensorEntry]] = defaultdict(list)
     for entry in entries:
-        parsed = parse_tensor_name(entry.name)
-        calls[parsed.call if parsed else 1].append(entry)
+        calls[_call(entry)].append(entry)
     return dict(sorted(calls.items()))
 
 
 def _match_calls(
-    reference: list[int], candidate: list[int]
+    reference: list[int], candidate: list[int], *, by_number: bool
 ) -> Iterator[tuple[tuple[int, int], str]]:
-    """Pair the calls of a module within a step; a single call is held against the last."""
-    if len(reference) == len(candidate):
+    """Pair the calls of a module within a step; a single call is held against the last.
+
+    Args:
+        reference: numbers of the calls, ascending.
+        candidate: numbers of the calls, ascending.
+        by_number: whether other calls of the module are paired already, so that only equal
+            numbers mean the same.
+    """
+    if not reference or not candidate:
+        return
+    if by_number:
+        yield from (((call, call), "") for call in reference if call in candidate)
+    elif len(reference) == len(candidate):
         for calls in zip(reference, candidate, strict=True):
             yield calls, ""
     elif len(reference) == 1:

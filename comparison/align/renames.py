@@ -7,6 +7,7 @@ modules lie elsewhere in each engine's tree:
     MAX     model.layers.layers.0.mlp-output            (lists add `.layers`)
             model.language_model.layers.layers.0.mlp_shards.0-output
     MAX V3  model.language_model.layers.0.mlp-output
+    vLLM    model.model.layers.0.mlp-output             model.logits_processor-output
 """
 
 import re
@@ -19,7 +20,11 @@ _ONE_INPUT = re.compile(r"(proj|norm|LayerNorm|mlp|embed_tokens|lm_head|dense|ac
 _HIDDEN_STATES_MODULE = re.compile(r"(^|\.)(layers?\.\d+|self_attn)$")
 _LAYER = re.compile(r"(^|\.)layers?\.\d+$")
 _HIDDEN_KEYWORDS = {"0", "hidden_states", "hidden_state", "input", "x"}
+# The root that hooks name; a second model is `model2`.
+_HOOKED = re.compile(r"model[0-9]*(\.|$)")
 _LOGITS_SLOTS = {"logits", "next_token_logits"}
+# vLLM's layers return the residual apart; its capture adds the sum, which others call the output.
+_VLLM_LAYER_SLOT = "residual_sum"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,9 +68,32 @@ def canonical_name(name: str, *, engine: str | None, other: str | None) -> Canon
     return None if slot is None else CanonicalName(module=module, side="input", slot=slot)
 
 
+def differs_by_engine(name: str) -> bool:
+    """Tell whether one name may mean something else on each engine.
+
+    What hooks call an input by its position is the engine's own choice; names that a user gave
+    by hand mean the same everywhere, and so do keywords.
+
+    Args:
+        name: tensor name that canonical_name knows no meaning of.
+    """
+    parsed = parse_tensor_name(name)
+    if parsed is None or not was_hooked(name):
+        return False
+    return parsed.slot is None or parsed.slot.isdecimal()
+
+
+def was_hooked(name: str) -> bool:
+    """Tell a name as hooks make it from one that a user gave by hand."""
+    parsed = parse_tensor_name(name)
+    return parsed is not None and _HOOKED.match(parsed.module) is not None
+
+
 def canonical_module(module: str) -> str:
     """Bring a module path to the form that all engines share; empty for the whole model."""
     segments = module.split(".")
+    if "" in segments:  # no path of modules; empty, it is not the whole model either
+        return module or "''"
     if segments[0] == "model":
         segments = segments[1:]
     inner = segments
@@ -101,8 +129,19 @@ def _output(
     whole = module == "" or (module == "language_model" and engine == "max")
     if whole and (slot in _LOGITS_SLOTS or (engine == "max" and slot == "0")):
         return CanonicalName(module="", side="output", slot="logits")
-    if across and engine == "vllm" and _LAYER.search(module):
-        return None  # vLLM returns the residual apart: neither part is the layer's output
+    if across and engine == "vllm":
+        return _vllm_output(module, slot)
+    return CanonicalName(module=module, side="output", slot=slot)
+
+
+def _vllm_output(module: str, slot: str) -> CanonicalName | None:
+    if module == "logits_processor":  # vLLM's lm_head is never called
+        return CanonicalName(module="lm_head", side="output", slot=slot)
+    if _LAYER.search(module):
+        summed = slot == _VLLM_LAYER_SLOT
+        return CanonicalName(module=module, side="output", slot="0") if summed else None
+    if module.endswith("act_fn"):
+        return None  # vLLM's multiplies with the up projection too
     return CanonicalName(module=module, side="output", slot=slot)
 
 
@@ -114,7 +153,10 @@ def _input_slot(parsed: TensorName, module: str, engine: str | None) -> str | No
     if _HIDDEN_STATES_MODULE.search(module):
         if engine == "max":  # its first input is the index of the layer
             return "hidden states" if slot == "1" else None
+        if engine == "vllm":  # a layer's first input is the positions
+            return "hidden states" if slot == "hidden_states" else None
         return "hidden states" if engine == "torch" and slot in _HIDDEN_KEYWORDS else None
-    if engine == "vllm" and "norm" in module.rsplit(".", 1)[-1]:
-        return None  # vLLM adds the residual inside the norm
+    last = module.rsplit(".", 1)[-1]
+    if engine == "vllm" and ("norm" in last or last == "act_fn"):
+        return None  # vLLM adds the residual inside the norm, and fuses gate and up
     return "0" if _ONE_INPUT.search(module) and slot in _HIDDEN_KEYWORDS else None

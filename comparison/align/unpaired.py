@@ -12,8 +12,8 @@ _KNOWN = (
     (re.compile(r"\.allreduce"), "sums over devices, which only MAX has as a module"),
     (re.compile(r"distributed_linear_layers"), "one device's part of a layer, only in MAX"),
     (re.compile(r"Sampler"), "sampling, which only MAX has as a module"),
-    (re.compile(r"rotary_emb"), "the rope table, which only torch has as a module"),
-    (re.compile(r"act_fn"), "the activation, which only torch has as a module"),
+    (re.compile(r"rotary_emb"), "the rope, which engines have as modules of different kinds"),
+    (re.compile(r"act_fn"), "the activation, which engines have as modules of different kinds"),
     (re.compile(r"_shards\.[1-9]"), "a further device's shard; the first one was compared"),
 )
 

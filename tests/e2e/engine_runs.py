@@ -42,7 +42,7 @@ class EngineRuns:
                 pipeline=pipeline,
                 framework=framework,
                 output=self._folder / str(len(self._runs)) if capture else None,
-                **{"prompts": PROMPTS, "num_steps": STEPS, "num_hidden_layers": 2} | options,
+                **{"prompts": PROMPTS, "num_steps": STEPS, "num_hidden_layers": 1} | options,
             )
             chosen = oracle or find_oracle(pipeline)
             self._runs[key] = run_debug_model(chosen, settings, capture=capture)

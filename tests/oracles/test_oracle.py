@@ -57,11 +57,19 @@ def test_task_is_a_name_or_an_enum_member(task: Any) -> None:
     assert oracle.task_name == "EMBEDDINGS_GENERATION"
 
 
-def test_vllm_says_that_it_is_not_available() -> None:
+def test_vllm_is_told_what_to_load() -> None:
     oracle = Documented()
     oracle.model_path = "some/model"
-    with pytest.raises(EngineError, match=r"vLLM is not available.*some/model in bfloat16"):
-        oracle.create_vllm_pipeline(encoding="bfloat16", device_specs=[])
+    oracle.config_params = {"trust_remote_code": True}
+    pipeline = oracle.create_vllm_pipeline(encoding="bfloat16", device_specs=[])
+    assert pipeline.model_path == "some/model"
+    assert pipeline.encoding == "bfloat16"
+    assert pipeline.trust_remote_code is True
+
+
+def test_vllm_needs_a_model_path() -> None:
+    with pytest.raises(EngineError, match="no model path that vLLM could load"):
+        Documented().create_vllm_pipeline(encoding="bfloat16", device_specs=[])
 
 
 def test_encoding_defaults_to_the_first_of_the_device() -> None:

@@ -79,7 +79,7 @@ def test_torch_against_max() -> None:
     assert pairing.pairs[4].reason == "same name"
     assert reasons(pairing) == {
         ("reference", "model.model.rotary_emb-output_0"): (
-            "the rope table, which only torch has as a module"
+            "the rope, which engines have as modules of different kinds"
         ),
         ("candidate", "model.layers.layers.1-input_0"): (
             "the engines pass this differently, so that it has no counterpart"
@@ -136,6 +136,120 @@ def test_a_second_tensor_of_one_meaning_is_listed() -> None:
     assert pairs(pairing) == [("m-output_0", "m-output_0")]
     expected = "a second tensor of this meaning; m-output_0 was compared"
     assert reasons(pairing) == {("reference", "m-output"): expected}
+
+
+NORMS = [
+    "model.norm-output",
+    "model.model.norm-output",
+    "model.language_model.norm-output",
+    "model.norm-output_0",
+    "model.norm(2)-output",
+    "model.model.norm(2)-output",
+]
+ODD = ["-output", "model-output", "model.-output", "model.model.-output", "model.model-output_0"]
+
+
+@pytest.mark.parametrize("engine", ["torch", "max", "vllm", None])
+def test_a_dump_against_itself_pairs_every_name_with_itself(engine: str | None) -> None:
+    names = [*NORMS, *ODD, f"model.a({'9' * 5000})-output", "a", "a"]
+    dump = listing(*names, engine=engine)
+    pairing = pair_tensors(dump, dump)
+    assert [(p.reference, p.candidate) for p in pairing.pairs] == [(e, e) for e in dump.entries]
+    assert {pair.reason for pair in pairing.pairs} == {"same name"}
+    assert pairing.unpaired == ()
+
+
+def test_equal_names_go_before_equal_meanings() -> None:
+    reference = listing("model.model.norm-output", "model.norm-output", engine="torch")
+    candidate = listing("model.norm-output", "model.language_model.norm-output", engine="max")
+    pairing = pair_tensors(reference, candidate)
+    assert [(p.reference.name, p.candidate.name, p.reason) for p in pairing.pairs] == [
+        (
+            "model.model.norm-output",
+            "model.language_model.norm-output",
+            "both are norm output 0",
+        ),
+        ("model.norm-output", "model.norm-output", "same name"),
+    ]
+    assert pairing.unpaired == ()
+
+
+def test_what_is_too_much_of_one_meaning_is_listed() -> None:
+    pairing = pair_tensors(
+        listing(*NORMS[:3], engine="torch"), listing("model.model.norm-output", engine="max")
+    )
+    assert pairs(pairing) == [("model.model.norm-output", "model.model.norm-output")]
+    expected = "a second tensor of this meaning; model.model.norm-output was compared"
+    assert reasons(pairing) == {
+        ("reference", NORMS[0]): expected,
+        ("reference", NORMS[2]): expected,
+    }
+
+
+def test_a_module_without_a_name_is_not_the_whole_model() -> None:
+    pairing = pair_tensors(listing("-output"), listing("model-output", "model.-output"))
+    assert pairing.pairs == ()
+
+
+@pytest.mark.parametrize(("engine", "other"), [("max", "max"), ("max", None), (None, None)])
+def test_one_engine_or_none_known_pairs_equal_names_whatever_the_calls(
+    engine: str | None, other: str | None
+) -> None:
+    pairing = pair_tensors(
+        listing("model.act-output", engine=engine),
+        listing("model.act-output", "model.act(2)-output", engine=other),
+    )
+    assert pairs(pairing) == [("model.act-output", "model.act-output")]
+    assert reasons(pairing) == {
+        ("candidate", "model.act(2)-output"): (
+            "the module was called 1 times in the reference and 2 times in the candidate; "
+            "this call has no counterpart"
+        )
+    }
+
+
+def test_a_scaled_embedding_that_fires_twice_is_held_against_its_last_call() -> None:
+    """Gemma 3, also where MAX's module lies where torch's does."""
+    twice = ("model.model.embed_tokens-output", "model.model.embed_tokens(2)-output")
+    pairing = pair_tensors(listing(twice[0], engine="torch"), listing(*twice, engine="max"))
+    assert pairs(pairing) == [twice]
+    assert list(reasons(pairing)) == [("candidate", twice[0])]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "mlp-input_mask",
+        "mlp-input_x",
+        "mlp-input_2",
+        "self_attn-input_0",
+        "act_fn-output",
+        "model.model.layers.0.linear_attn-input_hidden_states",
+    ],
+)
+@pytest.mark.parametrize("engine", ["max", "vllm"])
+def test_equal_names_given_by_hand_and_keywords_are_a_pair_between_engines(
+    name: str, engine: str
+) -> None:
+    pairing = pair_tensors(listing(name, engine="torch"), listing(name, engine=engine))
+    assert [(*pair, pairing.pairs[0].reason) for pair in pairs(pairing)] == [
+        (name, name, "same name")
+    ]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "model.model.layers.3-output_0",  # vLLM's without the residual
+        "model.model.layers.3-input_1",
+        "model.model.layers.3.mlp.act_fn-output",
+        "model.model.layers.3.self_attn.rotary_emb-input_0",
+    ],
+)
+def test_equal_names_that_mean_other_things_are_no_pair(name: str) -> None:
+    pairing = pair_tensors(listing(name, engine="torch"), listing(name, engine="vllm"))
+    assert pairing.pairs == ()
+    assert len(pairing.unpaired) == 2
 
 
 def test_two_files_of_one_name_are_told_apart() -> None:

@@ -75,6 +75,27 @@ def test_what_is_the_same(torch: str, max_name: str, meaning: str) -> None:
     assert str(canonical_name(max_name, engine="max", other="torch")) == meaning
 
 
+VLLM = [
+    ("model.model.layers.3-output_residual_sum", "layers.3 output 0"),
+    ("model.model.layers.3.self_attn-output", "layers.3.self_attn output 0"),
+    ("model.model.layers.3.self_attn.qkv_proj-output_0", "layers.3.self_attn.qkv_proj output 0"),
+    ("model.model.layers.3.mlp.down_proj-input_0", "layers.3.mlp.down_proj input 0"),
+    ("model.model.layers.3.input_layernorm-output_0", "layers.3.input_layernorm output 0"),
+    (
+        "model.model.layers.3.self_attn-input_hidden_states",
+        "layers.3.self_attn input hidden states",
+    ),
+    ("model.logits_processor-output", "lm_head output 0"),
+    ("model-input_input_ids", "the model input token ids"),
+]
+
+
+@pytest.mark.parametrize(("name", "meaning"), VLLM)
+@pytest.mark.parametrize("other", ["torch", "max"])
+def test_what_vllm_names_otherwise(name: str, meaning: str, other: str) -> None:
+    assert str(canonical_name(name, engine="vllm", other=other)) == meaning
+
+
 DIFFERENT = [
     ("model.model.layers.1-output", "model.layers.layers.10-output"),
     ("model.model-output_last_hidden_state", "model-output_0"),
@@ -107,7 +128,11 @@ def test_what_is_not_the_same(torch: str, max_name: str) -> None:
         ("model.model.layers.0-input_attention_mask", "torch"),
         ("model-input_1", "max"),
         ("model.model.layers.3-output_0", "vllm"),  # without the residual
+        ("model.model.layers.3-output_1", "vllm"),  # the residual alone
+        ("model.model.layers.3-input_1", "vllm"),
         ("model.model.layers.3.input_layernorm-input_0", "vllm"),
+        ("model.model.layers.3.mlp.act_fn-input_0", "vllm"),  # gate and up
+        ("model.model.layers.3.mlp.act_fn-output", "vllm"),
     ],
 )
 def test_what_has_no_counterpart_on_another_engine(name: str, engine: str) -> None:

@@ -1,0 +1,119 @@
+"""Runs an oracle's model on vLLM, which lives in an environment and a process of its own."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from comparison.schema.errors import BadInputError, EngineError, TryAgainError
+from comparison.store.manifest_file import read_manifest, write_manifest
+from test_common.capture_job import EMBEDDINGS_TASK, BuildsPipelines, Captured, CaptureJob
+from test_common.oracle_errors import checked_result, oracle_errors
+from test_common.pipelines import VLLMPipeline
+from test_common.vllm_environment import vllm_command
+from test_common.vllm_job import DRAFT_FILE, ERROR_FILE, LOGITS_FILE, RESULT_FILE, VllmJob
+
+_GRACE_SECONDS = 10
+
+
+def capture_on_vllm(oracle: BuildsPipelines, job: CaptureJob) -> Captured:
+    """Start the worker, let it run the job and write the dump, and read what it left.
+
+    Args:
+        oracle: says which model.
+        job: what to run.
+
+    Raises:
+        BadInputError: there is no vLLM environment, or the job is not one for vLLM.
+        EngineError: the worker failed; its reason is quoted.
+        TryAgainError: a signal killed the worker.
+    """
+    if oracle.task_name == EMBEDDINGS_TASK:
+        raise BadInputError("vLLM runs no embedding models here; use --framework torch or max")
+    command = vllm_command()
+    with tempfile.TemporaryDirectory(prefix="vllm-job-") as name:
+        folder = Path(name)
+        _write_job(folder, oracle, job)
+        _run_worker([*command, str(folder)], folder)
+        return _captured(folder, job)
+
+
+def _write_job(folder: Path, oracle: BuildsPipelines, job: CaptureJob) -> None:
+    with oracle_errors(oracle, "create_vllm_pipeline"):
+        pipeline = checked_result(
+            oracle,
+            "create_vllm_pipeline",
+            oracle.create_vllm_pipeline(encoding=job.encoding, device_specs=[job.device]),
+            VLLMPipeline,
+        )
+    tokenizer = pipeline.tokenizer_path
+    VllmJob(
+        model_path=str(pipeline.model_path),
+        tokenizer_path=None if tokenizer is None else str(tokenizer),
+        trust_remote_code=pipeline.trust_remote_code,
+        rows=[list(row) for row in job.rows],
+        num_steps=job.num_steps,
+        encoding=pipeline.encoding,
+        seed=job.draft.seed or 0,
+        num_hidden_layers=job.num_hidden_layers,
+        overrides=dict(job.overrides),
+        capture=job.capture,
+        output=None if job.writer is None else str(job.writer.out.absolute()),
+        overwrite=job.writer is not None and job.writer.overwrite,
+        filter=None if job.filter is None else list(job.filter),
+        steps=None if job.steps is None else sorted(job.steps),
+        style=str(job.style),
+        precision=job.precision,
+    ).write(folder)
+    write_manifest(folder / DRAFT_FILE, job.draft)
+
+
+def _run_worker(command: Sequence[str], folder: Path) -> None:
+    """Run the worker to its end; it shares our console, and goes when we go."""
+    worker = subprocess.Popen(command)
+    try:
+        code = worker.wait()
+    except BaseException:  # Ctrl-C reaches the worker too, unless it came to us alone
+        worker.terminate()
+        try:
+            worker.wait(_GRACE_SECONDS)
+        except subprocess.TimeoutExpired:
+            worker.kill()
+            worker.wait()
+        raise
+    if code < 0:
+        name = signal.Signals(-code).name
+        raise TryAgainError(f"the vLLM worker was killed by {name}; see its last lines above")
+    if code != 0:
+        error = folder / ERROR_FILE
+        reason = error.read_text(encoding="utf-8") if error.exists() else f"exit code {code}"
+        raise EngineError(f"the vLLM worker failed: {reason}")
+
+
+def _captured(folder: Path, job: CaptureJob) -> Captured:
+    import numpy as np
+
+    manifest = read_manifest(folder / RESULT_FILE)
+    with np.load(folder / LOGITS_FILE, allow_pickle=False) as steps:
+        logits = tuple(steps[name] for name in steps.files)
+    return Captured(
+        generated=tuple(row.generated for row in manifest.rows),
+        logits=logits,
+        padding=manifest.padding,
+        config=manifest.config,
+        versions=manifest.versions,
+        certificate=manifest.certificate,
+        manifest_written=True,
+        bytes_written=_size_bytes(job),
+    )
+
+
+def _size_bytes(job: CaptureJob) -> int:
+    """Add up the files of the dump's steps; a link to an earlier file counts once."""
+    if job.writer is None:
+        return 0
+    files = {file.stat().st_ino: file.stat().st_size for file in job.writer.out.glob("*/*")}
+    return sum(files.values())
