@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
-from comparison.schema.manifest import CaptureCertificate, Padding
-from test_common.pipelines import MaxPipelineAndTokenizer, TorchModelAndDataProcessor
+from comparison.schema.manifest import CaptureCertificate, Manifest, Padding
+from test_common.pipelines import (
+    MaxPipelineAndTokenizer,
+    TorchModelAndDataProcessor,
+    VLLMPipeline,
+)
+from test_common.print_style import PrintStyle
 
 if TYPE_CHECKING:
     import numpy as np
 
     from test_common.dump_writer import DumpWriter
-    from test_common.print_hook import Filter
 
 EMBEDDINGS_TASK = "EMBEDDINGS_GENERATION"
 
@@ -36,6 +40,9 @@ class BuildsPipelines(Protocol):
     def create_torch_pipeline(self, *, encoding: str, device: Any) -> TorchModelAndDataProcessor:
         """Build the model on Torch."""
 
+    def create_vllm_pipeline(self, *, encoding: str, device_specs: Sequence[Any]) -> VLLMPipeline:
+        """Say what vLLM has to load."""
+
 
 def _nothing() -> None:
     """Do nothing."""
@@ -46,30 +53,40 @@ class CaptureJob:
     """One run of one engine.
 
     Attributes:
+        draft: the manifest as far as it is known before the run.
         rows: token ids, one list a row.
         num_steps: steps to run, the prefill included.
         encoding: encoding of the weights.
         device: `cpu`, `gpu` or `gpu:<index>`.
         num_hidden_layers: layers kept, or None for all.
+        overrides: fields of the Hugging Face configuration that are changed.
         max_batch_size: rows in a batch, or None.
         prefer_module_v3: whether to choose MAX's ModuleV3 variant.
         capture: False runs without any hook.
         writer: where tensors go, or None for the console.
         filter: which tensors to capture, None for all.
+        steps: which steps to capture, None for all.
+        style: how tensors are printed or written.
+        precision: digits behind the point in style `full`.
         on_built: called once the model stands and before its first step, so that a model that
             cannot be built leaves no dump behind.
     """
 
+    draft: Manifest
     rows: Sequence[Sequence[int]]
     num_steps: int
     encoding: str
     device: str
     num_hidden_layers: int | None = None
+    overrides: Mapping[str, Any] = field(default_factory=dict)
     max_batch_size: int | None = None
     prefer_module_v3: bool = False
     capture: bool = True
     writer: DumpWriter | None = None
-    filter: Filter | None = None
+    filter: Sequence[str] | None = None
+    steps: frozenset[int] | None = None
+    style: PrintStyle = PrintStyle.NATIVE
+    precision: int = 6
     on_built: Callable[[], None] = _nothing
 
 
@@ -86,6 +103,8 @@ class Captured:
         certificate: what was captured, None where nothing was to be.
         patches: labels of the patches that changed the engine.
         notes: what a reader of the dump has to know, one sentence each.
+        manifest_written: whether the dump has its final manifest already.
+        bytes_written: size of the tensor files, where another process wrote them.
     """
 
     generated: tuple[tuple[int, ...], ...]
@@ -96,3 +115,29 @@ class Captured:
     certificate: CaptureCertificate | None = None
     patches: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    manifest_written: bool = False
+    bytes_written: int = 0
+
+
+def completed_manifest(draft: Manifest, captured: Captured) -> Manifest:
+    """Add to a manifest what only the run could tell.
+
+    Args:
+        draft: what was known before the run.
+        captured: what the run gave.
+    """
+    rows = tuple(
+        replace(row, generated=tokens)
+        for row, tokens in zip(draft.rows, captured.generated, strict=True)
+    )
+    return replace(
+        draft,
+        rows=rows,
+        padding=captured.padding,
+        config=dict(captured.config),
+        versions=dict(captured.versions),
+        certificate=captured.certificate,
+        complete=True,
+        patches=captured.patches,
+        options={**draft.options, "notes": list(captured.notes)},
+    )

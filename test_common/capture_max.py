@@ -14,10 +14,13 @@ from test_common.capture_job import EMBEDDINGS_TASK, BuildsPipelines, Captured, 
 from test_common.max_builder import apply_max_hooks, capture_settings, fewer_layers
 from test_common.max_cpu_patches import max_cpu_patches
 from test_common.max_print_hook import MaxPrintHook
-from test_common.max_runner import MaxRun, StepPrinter, run_max, run_max_encoder
+from test_common.max_runner import MaxRun, run_max, run_max_encoder
+from test_common.max_step_printer import StepPrinter
 from test_common.model_banner import print_banner
+from test_common.oracle_errors import checked_result, oracle_errors
 from test_common.patching import Patch, apply_patches
 from test_common.pipelines import MaxPipelineAndTokenizer
+from test_common.progress import stage
 
 
 def capture_on_max(oracle: BuildsPipelines, job: CaptureJob) -> Captured:
@@ -33,7 +36,9 @@ def capture_on_max(oracle: BuildsPipelines, job: CaptureJob) -> Captured:
     """
     cpu_patches = _cpu_patches(oracle, job)
     with _hook(job) as hook:
-        printer = StepPrinter(hook, job.writer)
+        printer = StepPrinter(
+            hook, job.writer, steps=job.steps, style=job.style, precision=job.precision
+        )
         with apply_patches([*cpu_patches, *_capture_patches(job, hook)]):
             built = _build(oracle, job)
             job.on_built()
@@ -84,9 +89,17 @@ def _capture_patches(job: CaptureJob, hook: MaxPrintHook | None) -> tuple[Patch,
 
 
 def _build(oracle: BuildsPipelines, job: CaptureJob) -> MaxPipelineAndTokenizer:
-    with _engine_errors("build"):
-        built = oracle.create_max_pipeline(
-            encoding=job.encoding, device_specs=[_device_spec(job.device)]
+    with (
+        stage("building the graph on MAX (minutes, when it is not cached)"),
+        oracle_errors(oracle, "create_max_pipeline"),
+    ):
+        built = checked_result(
+            oracle,
+            "create_max_pipeline",
+            oracle.create_max_pipeline(
+                encoding=job.encoding, device_specs=_device_specs(job.device)
+            ),
+            MaxPipelineAndTokenizer,
         )
     print_banner(type(built.pipeline._pipeline_model))
     return built
@@ -98,15 +111,15 @@ def _run(
     job: CaptureJob,
     printer: StepPrinter,
 ) -> MaxRun:
-    with _engine_errors("run"):
+    with _engine_errors():
         if oracle.task_name == EMBEDDINGS_TASK:
             return run_max_encoder(built, job.rows, printer=printer)
         return run_max(built, job.rows, num_steps=job.num_steps, printer=printer)
 
 
 @contextmanager
-def _engine_errors(doing: str) -> Iterator[None]:
-    """Quote what MAX says when it cannot do what it is asked."""
+def _engine_errors() -> Iterator[None]:
+    """Quote what MAX says when it cannot run what it built."""
     try:
         yield
     except (AccuracyToolsError, OSError):
@@ -115,20 +128,19 @@ def _engine_errors(doing: str) -> Iterator[None]:
     except Exception as error:
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
         last = lines[-1] if lines else "no message"
-        message = f"MAX cannot {doing} the model: {type(error).__name__}: {last}"
-        raise EngineError(message) from error
+        raise EngineError(f"MAX cannot run the model: {type(error).__name__}: {last}") from error
 
 
-def _device_spec(device: str) -> Any:
+def _device_specs(device: str) -> list[Any]:
     from max.driver import DeviceSpec, accelerator_count
 
     if device == "cpu":
-        return DeviceSpec.cpu()
-    index = int(device.partition(":")[2] or 0)
+        return [DeviceSpec.cpu()]
+    indices = [int(index) for index in (device.partition(":")[2] or "0").split(",")]
     count = accelerator_count()
-    if index >= count:
+    if max(indices) >= count:
         raise BadInputError(f"device {device} does not exist: MAX sees {count} GPU(s)")
-    return DeviceSpec.accelerator(index)
+    return [DeviceSpec.accelerator(index) for index in indices]
 
 
 def _config(built: MaxPipelineAndTokenizer) -> dict[str, Any]:

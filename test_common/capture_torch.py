@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 from importlib.metadata import version
-from typing import Any
 
 from test_common.capture_job import EMBEDDINGS_TASK, BuildsPipelines, Captured, CaptureJob
+from test_common.console_sink import ConsoleSink
 from test_common.model_banner import print_banner
+from test_common.oracle_errors import checked_result, oracle_errors
+from test_common.pipelines import TorchModelAndDataProcessor
+from test_common.progress import stage
 from test_common.torch_print_hook import TorchPrintHook
 from test_common.torch_runner import TorchEncoderRun, TorchRun, run_torch, run_torch_encoder
 
@@ -23,16 +26,25 @@ def capture_on_torch(oracle: BuildsPipelines, job: CaptureJob) -> Captured:
         CaptureError: no tensor was captured.
         EngineError: the model cannot be built or run.
     """
-    built = oracle.create_torch_pipeline(encoding=job.encoding, device=job.device)
+    with stage("building the model on Torch"), oracle_errors(oracle, "create_torch_pipeline"):
+        built = checked_result(
+            oracle,
+            "create_torch_pipeline",
+            oracle.create_torch_pipeline(encoding=job.encoding, device=job.device),
+            TorchModelAndDataProcessor,
+        )
     print_banner(type(built.model))
     job.on_built()
-    hook = TorchPrintHook(filter=job.filter, sink=job.writer) if job.capture else None
+    hook = None
+    if job.capture:
+        sink = job.writer or ConsoleSink(style=job.style, precision=job.precision)
+        hook = TorchPrintHook(filter=job.filter, sink=sink, steps=job.steps)
     if hook is None:
-        run = _run(oracle, built.model, built.data_processor, job, hook=None)
+        run = _run(oracle, built, job, hook=None)
     else:
         with hook:
             hook.name_layers(built.model)
-            run = _run(oracle, built.model, built.data_processor, job, hook=hook)
+            run = _run(oracle, built, job, hook=hook)
     return Captured(
         generated=run.generated if isinstance(run, TorchRun) else tuple(() for _ in job.rows),
         logits=run.logits if isinstance(run, TorchRun) else (run.embeddings,),
@@ -46,20 +58,21 @@ def capture_on_torch(oracle: BuildsPipelines, job: CaptureJob) -> Captured:
 
 def _run(
     oracle: BuildsPipelines,
-    model: Any,
-    tokenizer: Any,
+    built: TorchModelAndDataProcessor,
     job: CaptureJob,
     *,
     hook: TorchPrintHook | None,
 ) -> TorchRun | TorchEncoderRun:
-    pad = getattr(tokenizer, "pad_token_id", None)
-    if oracle.task_name == EMBEDDINGS_TASK:
-        return run_torch_encoder(model, job.rows, pad_token_id=pad, hook=hook)
-    return run_torch(
-        model,
-        job.rows,
-        num_steps=job.num_steps,
-        pad_token_id=pad,
-        hook=hook,
-        use_cache=oracle.use_cache,
-    )
+    pad = getattr(built.data_processor, "pad_token_id", None)
+    # The model's code may raise anything, and be anybody's.
+    with oracle_errors(oracle, "running the model"):
+        if oracle.task_name == EMBEDDINGS_TASK:
+            return run_torch_encoder(built.model, job.rows, pad_token_id=pad, hook=hook)
+        return run_torch(
+            built.model,
+            job.rows,
+            num_steps=job.num_steps,
+            pad_token_id=pad,
+            hook=hook,
+            use_cache=oracle.use_cache,
+        )

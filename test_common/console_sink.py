@@ -6,6 +6,8 @@ import math
 import sys
 from typing import TYPE_CHECKING, TextIO
 
+from test_common.print_style import PrintStyle
+
 if TYPE_CHECKING:
     import torch
 
@@ -14,15 +16,28 @@ _SHORT_PREFIXES = {"float": "f", "uint": "u", "int": "i", "complex": "c"}
 
 
 class ConsoleSink:
-    """Prints `name = tensor([[...]], dtype=f32, shape=[2, 3])`, the corners of the tensor only."""
+    """Prints `name = tensor([[...]], dtype=f32, shape=[2, 3])`, the corners of the tensor only.
 
-    def __init__(self, file: TextIO | None = None) -> None:
+    In style `full` it prints `name = tensor<2x3xf32> [...]` with every element, as MAX does.
+    """
+
+    def __init__(
+        self,
+        file: TextIO | None = None,
+        *,
+        style: PrintStyle = PrintStyle.COMPACT,
+        precision: int = 6,
+    ) -> None:
         """Make a sink.
 
         Args:
             file: where to print; standard output, as it is at the time of printing, by default.
+            style: `FULL` for every element, else the corners.
+            precision: digits behind the point in style `full`.
         """
         self._file = file
+        self._full = style is PrintStyle.FULL
+        self._precision = precision
         self._step = 0
         self._headed = False
 
@@ -32,7 +47,8 @@ class ConsoleSink:
         if not self._headed:
             print(f"step {self._step}", file=file)
             self._headed = True
-        print(f"{name} = {abbreviate(tensor)}", file=file, flush=True)
+        shown = every_element(tensor, self._precision) if self._full else abbreviate(tensor)
+        print(f"{name} = {shown}", file=file, flush=True)
 
     def step(self) -> None:
         """End a step."""
@@ -52,6 +68,25 @@ def abbreviate(tensor: torch.Tensor) -> str:
     # One transfer is faster than one for each number.
     values = _nested(tensor.detach().to("cpu"), depth=len("tensor("))
     return f"tensor({values}, dtype={short_dtype(tensor.dtype)}, shape={list(tensor.shape)})"
+
+
+def every_element(tensor: torch.Tensor, precision: int) -> str:
+    """Show all of a tensor, in row-major order.
+
+    Args:
+        tensor: any dtype, device and shape.
+        precision: digits behind the point.
+
+    Returns:
+        `tensor<2x3xf32> [1.000e+00, ...]`.
+    """
+    plain = tensor.detach().to("cpu")
+    kind = "x".join([*(str(size) for size in plain.shape), short_dtype(plain.dtype)])
+    if plain.dtype.is_floating_point:
+        values = [f"{value:.{precision}e}" for value in plain.double().flatten().tolist()]
+    else:
+        values = [str(value) for value in plain.flatten().tolist()]
+    return f"tensor<{kind}> [{', '.join(values)}]"
 
 
 def short_dtype(dtype: torch.dtype) -> str:

@@ -8,9 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from comparison.schema.errors import BadInputError
+from test_common.batch_file import Prompt
+from test_common.print_style import PrintStyle
 
-FRAMEWORKS = ("max", "torch")
+FRAMEWORKS = ("max", "torch", "vllm")
 ALL_LAYERS = "all"
+_MOST_DIGITS = 17  # what tells two float64 apart
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,12 +28,16 @@ class DebugOptions:
         overwrite: whether an earlier dump in `output` may be replaced.
         num_hidden_layers: layers to keep, or `all`.
         num_steps: steps to run, the prefill included.
-        prompts: one text a row; empty for the oracle's own.
+        prompts: one text, or its token ids, a row; empty for the oracle's own.
         encoding: weights' encoding, or None for the oracle's first on that device.
         max_batch_size: rows in a batch, or None for the oracle's default.
         hf_config_overrides: fields of the Hugging Face configuration, nested as it is.
         prefer_module_v3: whether to choose MAX's ModuleV3 variant.
         seed: set before the model is built.
+        filter: globs of the modules or tensors to capture; empty for all.
+        steps: the steps to capture, None for all.
+        style: how tensors are printed or written; `NATIVE` prints compact without `output`.
+        precision: digits behind the point in style `full`.
     """
 
     pipeline: str
@@ -40,12 +47,16 @@ class DebugOptions:
     overwrite: bool = False
     num_hidden_layers: int | str = 1
     num_steps: int = 1
-    prompts: tuple[str, ...] = ()
+    prompts: tuple[Prompt, ...] = ()
     encoding: str | None = None
     max_batch_size: int | None = None
     hf_config_overrides: Mapping[str, Any] = field(default_factory=dict)
     prefer_module_v3: bool = False
     seed: int = 0
+    filter: tuple[str, ...] = ()
+    steps: frozenset[int] | None = None
+    style: PrintStyle = PrintStyle.NATIVE
+    precision: int = 6
 
     def __post_init__(self) -> None:
         """Collect all that is wrong with the options.
@@ -69,5 +80,16 @@ class DebugOptions:
             )
         if self.prefer_module_v3 and self.framework != "max":
             problems.append(f"prefer_module_v3 is for max, not for {self.framework}")
+        problems += self._style_problems()
         if problems:
             raise BadInputError("; ".join(problems))
+
+    def _style_problems(self) -> list[str]:
+        problems = []
+        if self.style.on_console and self.output is not None:
+            problems.append(f"style {self.style} prints on the console: leave the output out")
+        if not self.style.on_console and self.style is not PrintStyle.NATIVE and not self.output:
+            problems.append(f"style {self.style} writes files: name an output folder")
+        if not 0 <= self.precision <= _MOST_DIGITS:
+            problems.append(f"precision must be 0 to {_MOST_DIGITS}, got {self.precision}")
+        return problems

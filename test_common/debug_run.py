@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
+import re
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from comparison.schema.errors import BadInputError
 from comparison.schema.manifest import Manifest, Padding, Row
-from test_common.capture_job import EMBEDDINGS_TASK, BuildsPipelines, Captured, CaptureJob
+from test_common.capture_job import (
+    EMBEDDINGS_TASK,
+    BuildsPipelines,
+    CaptureJob,
+    completed_manifest,
+)
 from test_common.debug_options import ALL_LAYERS, DebugOptions
 from test_common.dump_writer import DumpWriter
 
 if TYPE_CHECKING:
     import numpy as np
+
+
+_DEVICE = re.compile(r"cpu|gpu(:\d+(,\d+)*)?")
 
 
 class DebuggableOracle(BuildsPipelines, Protocol):
@@ -43,11 +53,15 @@ class DebugRun:
         manifest: what is, or would be, written to `manifest.json`.
         logits: float32 [B, V] a step; of an encoder its embeddings [B, H].
         output: the dump folder, or None.
+        size_bytes: size of the tensor files that were written.
+        seconds: how long the run took, building included.
     """
 
     manifest: Manifest
     logits: tuple[np.ndarray[Any, Any], ...]
     output: Path | None
+    size_bytes: int = 0
+    seconds: float = 0.0
 
 
 def run_debug_model(
@@ -67,49 +81,66 @@ def run_debug_model(
         EngineError: the engine cannot build or run the model.
         TryAgainError: the Hub fails for now.
     """
+    began = time.perf_counter()
     writer = None
     if options.output is not None and capture:
-        writer = DumpWriter(options.output, overwrite=options.overwrite)
+        writer = DumpWriter(options.output, overwrite=options.overwrite, style=options.style)
     device = resolve_device(options.device, framework=options.framework)
     encoding = oracle.resolve_encoding(options.encoding, device_type=device.partition(":")[0])
-    with debug_context(oracle, options):
+    with debug_context(oracle, options) as overrides:
         rows, prompts = _rows(oracle, options)
         draft = _draft(
             oracle, options, encoding=encoding, device=device, rows=rows, prompts=prompts
         )
         job = CaptureJob(
+            draft=draft,
             rows=rows,
             num_steps=options.num_steps,
             encoding=encoding,
             device=device,
             num_hidden_layers=_layer_count(options),
+            overrides=overrides,
             max_batch_size=options.max_batch_size,
             prefer_module_v3=options.prefer_module_v3,
             capture=capture,
             writer=writer,
+            filter=options.filter or None,
+            steps=options.steps,
+            style=options.style,
+            precision=options.precision,
             on_built=lambda: writer.start(draft) if writer is not None else None,
         )
         captured = _capture(options.framework)(oracle, job)
-    manifest = _final(draft, captured)
-    if writer is not None and captured.certificate is not None:
+    manifest = completed_manifest(draft, captured)
+    if writer is not None and captured.certificate is not None and not captured.manifest_written:
         writer.finish(manifest, captured.certificate)
-    return DebugRun(manifest=manifest, logits=captured.logits, output=options.output)
+    return DebugRun(
+        manifest=manifest,
+        logits=captured.logits,
+        output=options.output,
+        size_bytes=captured.bytes_written or (writer.bytes_written if writer is not None else 0),
+        seconds=time.perf_counter() - began,
+    )
 
 
 @contextmanager
-def debug_context(oracle: DebuggableOracle, options: DebugOptions) -> Iterator[None]:
+def debug_context(oracle: DebuggableOracle, options: DebugOptions) -> Iterator[Mapping[str, Any]]:
     """Let every engine see the shortened and overridden configuration, and set the seed.
 
     Args:
         oracle: names the model.
         options: of these `num_hidden_layers`, `hf_config_overrides` and `seed`.
+
+    Yields:
+        The fields of the configuration that are changed.
     """
     from test_common.config_overrides import hf_config_overrides
     from test_common.seeding import seed_everything
 
     seed_everything(options.seed)
-    with hf_config_overrides(_overrides(oracle, options)):
-        yield
+    overrides = _overrides(oracle, options)
+    with hf_config_overrides(overrides):
+        yield overrides
 
 
 def _overrides(oracle: DebuggableOracle, options: DebugOptions) -> Mapping[str, Any]:
@@ -143,21 +174,22 @@ def resolve_device(device: str, *, framework: str) -> str:
     """Turn `default` into what this machine has, and check the form of the rest.
 
     Args:
-        device: `default`, `cpu`, `gpu` or `gpu:<index>`.
+        device: `default`, `cpu`, `gpu`, or `gpu:` with one or several indices.
         framework: the engine that looks for the device.
 
     Returns:
-        `cpu`, `gpu` or `gpu:<index>`.
+        `cpu`, `gpu`, `gpu:<index>` or `gpu:<index>,<index>`.
 
     Raises:
         BadInputError: the device is of another form.
     """
     if device == "default":
         return "gpu" if _has_gpu(framework) else "cpu"
-    kind, _, index = device.partition(":")
-    if device == "cpu" or (kind == "gpu" and (device == "gpu" or index.isdecimal())):
+    if _DEVICE.fullmatch(device):
         return device
-    raise BadInputError(f"device must be cpu, gpu, gpu:<index> or default, got {device!r}")
+    raise BadInputError(
+        f"device must be cpu, gpu, gpu:<index>, gpu:<index>,<index> or default, got {device!r}"
+    )
 
 
 def _has_gpu(framework: str) -> bool:
@@ -165,7 +197,7 @@ def _has_gpu(framework: str) -> bool:
         from max.driver import accelerator_count
 
         return accelerator_count() > 0
-    import torch
+    import torch  # vLLM's own build may differ, but both see the same devices
 
     return torch.cuda.is_available()
 
@@ -176,6 +208,10 @@ def _capture(framework: str) -> Any:
         from test_common.capture_max import capture_on_max
 
         return capture_on_max
+    if framework == "vllm":
+        from test_common.capture_vllm import capture_on_vllm
+
+        return capture_on_vllm
     from test_common.capture_torch import capture_on_torch
 
     return capture_on_torch
@@ -190,16 +226,30 @@ def _rows(
     prompts: Sequence[str | Sequence[int]] = options.prompts or oracle.inputs
     if not options.prompts:  # the oracle's own are cut to the batch, the user's are not
         prompts = prompts[: options.max_batch_size or oracle.default_batch_size]
-    max_length = oracle.config_params.get("max_length")
+    room = _room_for_prompts(oracle, options)
     ids = encode_prompts(
         oracle.model_path,
         prompts,
         apply_chat_template=oracle.apply_chat_template,
         add_bos_token=oracle.add_bos_token,
-        max_length=None if max_length is None else int(max_length) - options.num_steps,
+        max_length=room,
         **_hub_arguments(oracle),
     )
     return ids, prompts
+
+
+def _room_for_prompts(oracle: DebuggableOracle, options: DebugOptions) -> int | None:
+    """Return the greatest number of tokens that leaves room for the steps, None for no limit."""
+    max_length = oracle.config_params.get("max_length")
+    if max_length is None:
+        return None
+    room = int(max_length) - options.num_steps
+    if room < 1:
+        raise BadInputError(
+            f"num_steps {options.num_steps} leaves no room for a prompt: the pipeline's "
+            f"max_length is {max_length}"
+        )
+    return room
 
 
 def _layer_count(options: DebugOptions) -> int | None:
@@ -237,25 +287,9 @@ def _draft(
             "num_hidden_layers": options.num_hidden_layers,
             "hf_config_overrides": dict(options.hf_config_overrides),
             "prefer_module_v3": options.prefer_module_v3,
+            "filter": list(options.filter),
+            "steps": None if options.steps is None else sorted(options.steps),
+            "style": str(options.style),
             "use_cache": oracle.use_cache,
         },
-    )
-
-
-def _final(draft: Manifest, captured: Captured) -> Manifest:
-    """Add what only the run could tell."""
-    rows = tuple(
-        replace(row, generated=tokens)
-        for row, tokens in zip(draft.rows, captured.generated, strict=True)
-    )
-    return replace(
-        draft,
-        rows=rows,
-        padding=captured.padding,
-        config=dict(captured.config),
-        versions=dict(captured.versions),
-        certificate=captured.certificate,
-        complete=True,
-        patches=captured.patches,
-        options={**draft.options, "notes": list(captured.notes)},
     )

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from comparison.schema.manifest import Padding
-from test_common.dump_writer import DumpWriter
-from test_common.engine_stderr import without_write_log
-from test_common.max_print_hook import MaxPrintHook
+from test_common.max_step_printer import StepPrinter
 from test_common.pipelines import MaxPipelineAndTokenizer
 
 if TYPE_CHECKING:
@@ -32,52 +29,6 @@ class MaxRun:
     logits: tuple[np.ndarray[Any, Any], ...]
     padding: Padding
     saved: int
-
-
-class StepPrinter:
-    """Sends what a compiled model prints to the folder of the step, or to the console."""
-
-    def __init__(self, hook: MaxPrintHook | None, writer: DumpWriter | None) -> None:
-        """Make a printer and silence the engine until the first step.
-
-        Args:
-            hook: the hook that was on while the graph was built; None prints nothing.
-            writer: where dumps go; None prints abbreviated tensors on the console.
-        """
-        from max.engine import InferenceSession
-
-        # Print options belong to the process: any session sets them for all.
-        self._session = InferenceSession()
-        self._hook = hook
-        self._writer = writer
-        self.saved = 0
-        self._off()
-
-    @contextmanager
-    def step(self, number: int) -> Iterator[None]:
-        """Print what runs inside of the block as step `number`."""
-        if self._hook is None:
-            yield
-        elif self._writer is None:
-            print(f"step {number}", flush=True)
-            self._session.set_debug_print_options(style="COMPACT")
-            yield
-            self._off()
-            self.saved += len(self._hook.recorded_names())
-        else:
-            folder = self._writer.engine_step_folder(number)
-            self._session.set_debug_print_options(
-                style="BINARY_MAX_CHECKPOINT", output_directory=folder
-            )
-            with without_write_log():
-                yield
-            self._off()
-            # The graph was traced once: its names hold for every step that runs it.
-            names = self._hook.recorded_names()
-            self.saved += len(names) - len(self._writer.adopt_engine_step(number, names))
-
-    def _off(self) -> None:
-        self._session.set_debug_print_options(style="NONE")
 
 
 def run_max(

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from comparison.pipeline import CompareOptions, compare
-from comparison.report.json_report import comparison_to_json
-from comparison.report.text import comparison_lines
 from comparison.schema.errors import UnwritableOutputError
 from comparison.schema.tolerance import Tolerance
-from comparison.store.atomic_file import write_text
 from tools.entry_point import run_command
+from tools.path_type import PathType
 
-_DUMP = click.Path(path_type=Path)
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_DUMP = PathType()
 
 
 @click.command(
@@ -39,7 +39,7 @@ _DUMP = click.Path(path_type=Path)
 @click.option(
     "--json",
     "json_file",
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=PathType(),
     help="Write the whole result to this file as well.",
 )
 def compare_tensors(
@@ -63,8 +63,16 @@ def compare_tensors(
         raise click.UsageError(
             "give either --torch-tensor and --max-tensor, or --reference and --candidate"
         )
-    if json_file is not None and not json_file.parent.is_dir():
-        raise UnwritableOutputError(f"expected a folder for --json, found none: {json_file.parent}")
+    # Here, so that a command line that is wrong is answered before NumPy is loaded.
+    from comparison.pipeline import CompareOptions, compare
+    from comparison.report.json_report import comparison_to_json
+    from comparison.report.text import comparison_lines
+    from comparison.store.atomic_file import write_text
+
+    if json_file is not None:
+        _check_json_file(json_file, paths)
+    if (equal_nan or equal_inf) and rtol is None and atol is None:
+        click.echo("note: --equal-nan and --equal-inf matter only with --rtol or --atol", err=True)
     options = CompareOptions(
         tolerance=_tolerance(rtol, atol, equal_nan=equal_nan, equal_inf=equal_inf),
         allow_reshape=allow_reshape,
@@ -89,6 +97,17 @@ def _paths(
         given, missing = (second_name, first_name) if first is None else (first_name, second_name)
         raise click.UsageError(f"{given} needs {missing} as well")
     return first, second
+
+
+def _check_json_file(json_file: Path, inputs: tuple[Path, Path]) -> None:
+    """Refuse a file that cannot be made, or is part of what is compared."""
+    if not json_file.parent.is_dir() or json_file.is_dir():
+        raise UnwritableOutputError(f"--json needs a file in a folder that exists, got {json_file}")
+    target = json_file.resolve()
+    for path in inputs:
+        source = path.resolve()
+        if target == source or source in target.parents:
+            raise UnwritableOutputError(f"--json {json_file} lies in what is compared: {path}")
 
 
 def _tolerance(

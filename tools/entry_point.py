@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import traceback
 import warnings
-from typing import Final, NoReturn, TextIO
+from pathlib import Path
+from types import FrameType
+from typing import Any, Final, NoReturn, TextIO
 
 import click
 
-from comparison.schema.errors import AccuracyToolsError, TryAgainError
+from comparison.schema.errors import AccuracyToolsError, MissingPathError, TryAgainError
+from tools.standard_streams import complain, prepare_streams
 
 AGREE: Final = 0
 DIVERGE: Final = 1
@@ -24,37 +28,97 @@ def run_command(command: click.Command) -> NoReturn:
     """Run a command as a process: in the user's folder, with the exit codes of all commands.
 
     A command's function returns its exit code; None counts as 0. Errors that these tools raise on
-    purpose, and click's own, become one line on stderr and exit code 2, or 75 for what passes by
-    itself. Anything else is a fault of ours: its traceback, and 70.
+    purpose, those of click and of the system become one line on stderr and exit code 2, or 75 for
+    what passes by itself. Anything else is a fault of ours: its traceback, and 70.
     """
-    _enter_users_folder()
+    prepare_streams()
+    interrupt = _Interrupt()
     warnings.showwarning = _show_warning
     try:
-        code = command.main(standalone_mode=False)
-    except (click.Abort, KeyboardInterrupt):
-        print("interrupted", file=sys.stderr)
-        _leave(INTERRUPTED)
-    except click.ClickException as error:
-        _fail(_click_message(error), BAD_INPUT)
-    except TryAgainError as error:
-        _fail(str(error), TRY_AGAIN)
+        _enter_users_folder()
+        code = _invoke(command)
+        sys.stdout.flush()
+    except BaseException as error:  # the process ends here, whatever it was
+        code = INTERRUPTED if interrupt.seen else _code_of(error)
+        if code == INTERRUPTED:
+            complain("interrupted")
+    try:
+        sys.stdout.flush()
     except AccuracyToolsError as error:
-        _fail(str(error), BAD_INPUT)
-    except BrokenPipeError:
-        # `| head` closed our output: the reader has what it wants.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        _leave(BAD_INPUT)
-    except Exception:
-        traceback.print_exc()
-        _fail("this is a fault of the tool, please report it with the lines above", OUR_FAULT)
-    _leave(code or AGREE)
+        code = _fail(str(error), BAD_INPUT)
+    interrupt.ignore()
+    sys.exit(code)
+
+
+class _Interrupt:
+    """Remembers Ctrl-C, since libraries turn the exception into errors of their own.
+
+    Attributes:
+        seen: whether there was one.
+    """
+
+    def __init__(self) -> None:
+        self.seen = False
+        signal.signal(signal.SIGINT, self._interrupt)
+
+    def ignore(self) -> None:
+        """Take no more interrupts: the process is about to end by itself."""
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+    def _interrupt(self, number: int, frame: FrameType | None) -> None:
+        del number, frame
+        if self.seen:  # the user has no patience for the clean end of the first one
+            os._exit(INTERRUPTED)
+        self.seen = True
+        raise KeyboardInterrupt
+
+
+def _invoke(command: click.Command) -> int:
+    """Run the command's function; click's own `main` ends processes by itself."""
+    with command.make_context(_program_name(), sys.argv[1:]) as context:
+        result: Any = command.invoke(context)
+    return AGREE if result is None else int(result)
+
+
+def _program_name() -> str:
+    return Path(sys.argv[0]).stem or "command"
+
+
+def _code_of(error: BaseException) -> int:
+    """Say what went wrong, and return the exit code."""
+    match error:
+        case click.exceptions.Exit():
+            return error.exit_code
+        case click.Abort() | KeyboardInterrupt():
+            return INTERRUPTED
+        case click.ClickException():
+            return _fail(_click_message(error), BAD_INPUT)
+        case TryAgainError():
+            return _fail(str(error), TRY_AGAIN)
+        case AccuracyToolsError():
+            return _fail(str(error), BAD_INPUT)
+        case OSError() if error.strerror:
+            return _fail(_system_message(error), BAD_INPUT)
+        case MemoryError():
+            return _fail("there is not enough memory for this run", BAD_INPUT)
+        case SystemExit():
+            return _fail(f"code of the model or oracle ended the process: {error}", BAD_INPUT)
+    complain("".join(traceback.format_exception(error)).rstrip())
+    return _fail("this is a fault of the tool, please report it with the lines above", OUR_FAULT)
 
 
 def _enter_users_folder() -> None:
     """Go where the user stands: `bazel run` starts in the runfiles."""
     folder = os.environ.get("BUILD_WORKING_DIRECTORY")
-    if folder:
+    if not folder:
+        return
+    try:
         os.chdir(folder)
+    except OSError as error:
+        raise MissingPathError(
+            f"BUILD_WORKING_DIRECTORY is {folder!r}, expected the folder to run in: "
+            f"{error.strerror}"
+        ) from error
 
 
 def _show_warning(
@@ -66,8 +130,8 @@ def _show_warning(
     line: str | None = None,
 ) -> None:
     """Show a warning in one line; where it was raised tells a user nothing."""
-    del category, filename, lineno, line
-    print(f"warning: {' '.join(str(message).split())}", file=file or sys.stderr)
+    del category, filename, lineno, file, line
+    complain(f"warning: {' '.join(str(message).split())}")
 
 
 def _click_message(error: click.ClickException) -> str:
@@ -77,11 +141,11 @@ def _click_message(error: click.ClickException) -> str:
     return f"{message} (see {context.command_path} --help)" if context is not None else message
 
 
-def _fail(message: str, code: int) -> NoReturn:
-    print(f"error: {' '.join(message.split())}", file=sys.stderr)
-    _leave(code)
+def _system_message(error: OSError) -> str:
+    where = f" {error.filename!s:.200}:" if error.filename is not None else ""
+    return f"the system refuses{where} {error.strerror}"
 
 
-def _leave(code: int) -> NoReturn:
-    sys.stdout.flush()
-    sys.exit(code)
+def _fail(message: str, code: int) -> int:
+    complain(f"error: {' '.join(message.split())}")
+    return code

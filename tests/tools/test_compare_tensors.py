@@ -80,8 +80,14 @@ def test_the_documented_options(dumps: Path) -> None:
         (["--reference", "a", "--candidate", "b", "--atol", "x"], "'x' is not a valid float"),
         (
             ["--reference", "a", "--candidate", "b", "--json", "no/x.json"],
-            "expected a folder for --json, found none: no",
+            "--json needs a file in a folder that exists, got no/x.json",
         ),
+        (
+            ["--reference", "a", "--candidate", "b", "--json", "a/x.json"],
+            "lies in what is compared",
+        ),
+        (["--reference", "", "--candidate", "b"], "the path is empty"),
+        (["--reference", "a", "--candidate", "b", "--json", ""], "the path is empty"),
         (["--refrence", "a"], "No such option"),
     ],
 )

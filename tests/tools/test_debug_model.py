@@ -1,6 +1,7 @@
 """The command line: what is refused, with which words and exit code, and that nothing is left."""
 
 import json
+import signal
 import sys
 from pathlib import Path
 
@@ -13,8 +14,13 @@ from tools.entry_point import run_command
 def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
     """Run the command in this process and return its exit code."""
     monkeypatch.setattr(sys, "argv", ["debug_model", *arguments])
-    with pytest.raises(SystemExit) as exit_info:
-        run_command(debug_model)
+    monkeypatch.setattr(sys, "stdout", sys.stdout)  # put back afterwards
+    handler = signal.getsignal(signal.SIGINT)
+    try:
+        with pytest.raises(SystemExit) as exit_info:
+            run_command(debug_model)
+    finally:
+        signal.signal(signal.SIGINT, handler)
     assert isinstance(exit_info.value.code, int)
     return exit_info.value.code
 
@@ -50,6 +56,24 @@ REFUSED = {
         (*LLAMA, "--prompt", "a", "--prompt", "b", "--max-batch-size", "1"),
         "2 prompts do not fit max_batch_size 1",
     ),
+    "prompt ids that are none": ((*LLAMA, "--prompt-ids", "1,x"), "must be numbers separated"),
+    "prompt ids outside": ((*LLAMA, "--prompt-ids", "1,99999"), "99999"),
+    "two kinds of prompts": (
+        (*LLAMA, "--prompt", "a", "--prompt-ids", "1"),
+        "give prompts by one of",
+    ),
+    "no batch file": ((*LLAMA, "--batch", "none.txt"), "batch file none.txt does not exist"),
+    "steps not run": ((*LLAMA, "--steps", "1"), "whose steps are 0 to 0"),
+    "steps of another form": ((*LLAMA, "--steps", "a-b"), "steps must be like"),
+    "console style with a folder": ((*LLAMA, "--style", "full"), "leave the output out"),
+    "unknown style": ((*LLAMA, "--style", "json"), "'json' is not one of"),
+    "precision": ((*LLAMA, "--precision", "99"), "precision must be 0 to 17"),
+    "no room for the steps": ((*LLAMA, "--num-steps", "512"), "leaves no room for a prompt"),
+    "empty output": ((*LLAMA, "-o", ""), "the path is empty"),
+    "vllm without its environment": (
+        ("--framework", "vllm", "--pipeline", "tiny-random/llama"),
+        "--//:vllm=cpu",
+    ),
     "V3 on torch": ((*LLAMA, "--prefer-module-v3"), "is for max"),
 }
 
@@ -63,7 +87,8 @@ def test_bad_input_is_one_line_and_exit_code_2(
 ) -> None:
     arguments, words = REFUSED[case]
     monkeypatch.chdir(tmp_path)
-    assert run(monkeypatch, *arguments, "-o", "dump") == 2
+    monkeypatch.delenv("MODEL_ACCURACY_TOOLS_VLLM_PYTHON", raising=False)
+    assert run(monkeypatch, "-o", "dump", *arguments) == 2
     errors = [line for line in capfd.readouterr().err.splitlines() if line.startswith("error: ")]
     assert len(errors) == 1
     assert words in errors[0]
@@ -158,3 +183,61 @@ def test_an_oracle_of_the_users_own(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     assert run(monkeypatch, *arguments, "-o", str(tmp_path / "dump")) == 0
     manifest = json.loads((tmp_path / "dump" / "manifest.json").read_text())
     assert [row["prompt"] for row in manifest["rows"]] == ["what is in here is mine"]
+
+
+def test_token_ids_pass_unchanged(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    out = tmp_path / "dump"
+    ids = ("--prompt-ids", "1,5,7,9", "--prompt-ids", "8 6")
+    assert run(monkeypatch, *LLAMA, *ids, "-o", str(out)) == 0
+    rows = json.loads((out / "manifest.json").read_text())["rows"]
+    assert [row["token_ids"] for row in rows] == [[1, 5, 7, 9], [8, 6]]
+    assert [row["prompt"] for row in rows] == [None, None]
+
+
+def test_a_batch_comes_from_a_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "prompts.txt").write_text("the first of them\nanother one\n")
+    out = tmp_path / "dump"
+    arguments = (*LLAMA, "--batch", str(tmp_path / "prompts.txt"), "-o", str(out))
+    assert run(monkeypatch, *arguments) == 0
+    rows = json.loads((out / "manifest.json").read_text())["rows"]
+    assert [row["prompt"] for row in rows] == ["the first of them", "another one"]
+
+
+def test_a_filter_and_steps_capture_less(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    out = tmp_path / "dump"
+    arguments = (*LLAMA, "--num-steps", "4", "--steps", "1,3", "--filter", "*.mlp", "-o", str(out))
+    assert run(monkeypatch, *arguments) == 0
+    assert sorted(path.name for path in out.iterdir()) == ["1", "3", "manifest.json"]
+    names = (out / "3" / "tensor_names.txt").read_text().split()
+    assert names == ["model.model.layers.0.mlp-input_0", "model.model.layers.0.mlp-output"]
+
+
+def test_full_style_prints_every_element(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    ids = ("--prompt-ids", "1,5,7", "--filter", "*.embed_tokens-input_0")
+    assert run(monkeypatch, *LLAMA, *ids, "--style", "full") == 0
+    assert "model.model.embed_tokens-input_0 = tensor<1x3xi64> [1, 5, 7]" in capfd.readouterr().out
+
+
+@pytest.mark.parametrize(("style", "suffix"), [("binary", ""), ("binary-max-checkpoint", ".max")])
+def test_styles_that_write_files_give_the_same_numbers(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    style: str,
+    suffix: str,
+) -> None:
+    from comparison.pipeline import CompareOptions, compare
+    from comparison.schema.comparison import Verdict
+    from comparison.schema.tolerance import Tolerance
+
+    arguments = (*LLAMA, "--prompt", "what is written", "-o")
+    assert run(monkeypatch, *arguments, str(tmp_path / "native")) == 0
+    assert run(monkeypatch, *arguments, str(tmp_path / "styled"), "--style", style) == 0
+    name = f"model.model.layers.0.mlp-output{suffix}"
+    assert (tmp_path / "styled" / "0" / name).is_file()
+    exact = CompareOptions(tolerance=Tolerance())
+    result = compare(tmp_path / "native", tmp_path / "styled", exact)
+    assert result.verdict is Verdict.AGREE
+    assert len(result.pairs) == result.reference.tensors == result.candidate.tensors

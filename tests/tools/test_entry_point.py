@@ -1,6 +1,11 @@
-"""One wrapper gives every command its exit codes."""
+"""One wrapper gives every command its exit codes, whatever becomes of its streams."""
 
+import os
+import signal
+import subprocess
 import sys
+import time
+from pathlib import Path
 
 import click
 import pytest
@@ -10,9 +15,15 @@ from tools.entry_point import run_command
 
 
 def run(monkeypatch: pytest.MonkeyPatch, function: object) -> int:
+    """Run a command in this process; stdout and the handler of Ctrl-C are put back afterwards."""
     monkeypatch.setattr(sys, "argv", ["command"])
-    with pytest.raises(SystemExit) as exit_info:
-        run_command(click.command()(function))  # type: ignore[arg-type]  # any function will do
+    monkeypatch.setattr(sys, "stdout", sys.stdout)
+    handler = signal.getsignal(signal.SIGINT)
+    try:
+        with pytest.raises(SystemExit) as exit_info:
+            run_command(click.command()(function))  # type: ignore[arg-type]  # any function will do
+    finally:
+        signal.signal(signal.SIGINT, handler)
     assert isinstance(exit_info.value.code, int)
     return exit_info.value.code
 
@@ -22,6 +33,24 @@ def raising(error: BaseException) -> object:
         raise error
 
     return command
+
+
+def start(body: str, **streams: object) -> subprocess.Popen[str]:
+    """Start a command of its own, whose function has this body."""
+    code = (
+        "import click\nfrom tools.entry_point import run_command\n"
+        "@click.command()\ndef command():\n"
+        + "".join(f"    {line}\n" for line in body.splitlines())
+        + "run_command(command)\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    environment |= streams.pop("env", {})  # type: ignore[operator]  # a dictionary
+    return subprocess.Popen(
+        [sys.executable, "-c", code],
+        env=environment,
+        text=True,
+        **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | streams,  # type: ignore[call-overload]
+    )
 
 
 @pytest.mark.parametrize("code", [0, 1, 2])
@@ -34,14 +63,21 @@ def test_no_code_is_zero(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "code"),
+    ("error", "code", "words"),
     [
-        (BadInputError("no such thing"), 2),
-        (EngineError("no such thing"), 2),
-        (TryAgainError("no such thing"), 75),
-        (click.UsageError("no such thing"), 2),
-        (KeyboardInterrupt(), 130),
-        (ZeroDivisionError("no such thing"), 70),
+        (BadInputError("no such thing"), 2, "error: no such thing"),
+        (EngineError("no such thing"), 2, "error: no such thing"),
+        (TryAgainError("no such thing"), 75, "error: no such thing"),
+        (click.UsageError("no such thing"), 2, "error: no such thing"),
+        (
+            OSError(36, "File name too long", "a" * 9),
+            2,
+            "error: the system refuses aaaaaaaaa: File",
+        ),
+        (MemoryError(), 2, "error: there is not enough memory"),
+        (SystemExit(0), 2, "error: code of the model or oracle ended the process"),
+        (KeyboardInterrupt(), 130, "interrupted"),
+        (ZeroDivisionError("x"), 70, "error: this is a fault of the tool"),
     ],
 )
 def test_errors(
@@ -49,15 +85,10 @@ def test_errors(
     capfd: pytest.CaptureFixture[str],
     error: BaseException,
     code: int,
+    words: str,
 ) -> None:
     assert run(monkeypatch, raising(error)) == code
-    last = capfd.readouterr().err.splitlines()[-1]
-    if code == 130:
-        assert last == "interrupted"
-    elif code == 70:
-        assert last.startswith("error: this is a fault of the tool")
-    else:
-        assert last.startswith("error: no such thing")
+    assert capfd.readouterr().err.splitlines()[-1].startswith(words)
 
 
 def test_a_message_of_several_lines_becomes_one(
@@ -65,3 +96,82 @@ def test_a_message_of_several_lines_becomes_one(
 ) -> None:
     assert run(monkeypatch, raising(BadInputError("first\n  second"))) == 2
     assert capfd.readouterr().err == "error: first second\n"
+
+
+def test_a_users_folder_that_is_not_there(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setenv("BUILD_WORKING_DIRECTORY", str(tmp_path / "nowhere"))
+    assert run(monkeypatch, lambda: 0) == 2
+    assert "BUILD_WORKING_DIRECTORY is" in capfd.readouterr().err
+
+
+def test_a_reader_that_goes_leaves_the_result(tmp_path: Path) -> None:
+    process = start("for n in range(100000): print(n)\nreturn 1")
+    assert process.stdout is not None
+    process.stdout.readline()
+    process.stdout.close()
+    assert process.wait() == 1
+    assert process.stderr is not None
+    assert process.stderr.read() == ""
+
+
+@pytest.mark.parametrize("buffered", ["", "1"])
+def test_a_full_disk_behind_stdout_is_one_line(buffered: str) -> None:
+    with open("/dev/full", "w") as full:
+        process = start("print('result')", stdout=full, env={"PYTHONUNBUFFERED": buffered})
+        _, errors = process.communicate()
+    assert process.returncode == 2
+    assert errors == "error: cannot write to standard output: No space left on device\n"
+
+
+def test_closed_streams_change_nothing(tmp_path: Path) -> None:
+    marker = tmp_path / "file"
+    body = f"print('lost')\nopen({str(marker)!r}, 'w').write('kept')\nreturn 1"
+    process = start(body, stdout=None, stderr=None, preexec_fn=lambda: [os.close(1), os.close(2)])
+    assert process.wait() == 1
+    assert marker.read_text() == "kept"
+
+
+def test_an_error_that_nobody_can_read_keeps_its_code() -> None:
+    with open("/dev/full", "w") as full:
+        process = start("raise click.UsageError('x')", stderr=full)
+        process.communicate()
+    assert process.returncode == 2
+
+
+def test_letters_that_the_stream_lacks_are_escaped() -> None:
+    process = start("print('\\u00e9')", env={"PYTHONIOENCODING": "ascii"})
+    printed, _ = process.communicate()
+    assert (process.returncode, printed) == (0, "\\xe9\n")
+
+
+@pytest.mark.parametrize("swallow", ["raise", "raise ImportError('turned into another') from e"])
+def test_ctrl_c_is_130_whatever_a_library_makes_of_it(swallow: str) -> None:
+    body = (
+        "import sys, time\nprint('ready', flush=True)\n"
+        f"try: time.sleep(60)\nexcept BaseException as e: {swallow}"
+    )
+    process = start(body)
+    assert process.stdout is not None
+    process.stdout.readline()
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=20)
+    assert process.returncode == 130
+    assert errors == "interrupted\n"
+
+
+def test_a_second_ctrl_c_ends_a_slow_end() -> None:
+    body = (
+        "import time\nprint('ready', flush=True)\n"
+        "try: time.sleep(60)\nfinally:\n    print('cleaning', flush=True); time.sleep(60)"
+    )
+    process = start(body)
+    assert process.stdout is not None
+    process.stdout.readline()
+    process.send_signal(signal.SIGINT)
+    process.stdout.readline()
+    began = time.monotonic()
+    process.send_signal(signal.SIGINT)
+    assert process.wait(timeout=20) == 130
+    assert time.monotonic() - began < 20

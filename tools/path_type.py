@@ -1,0 +1,22 @@
+"""The type of options that name a file or folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+
+class PathType(click.ParamType[Path]):
+    """A path; an empty text is refused, since an unset shell variable does not mean `.`."""
+
+    name = "path"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
+        """Turn the option's text into a path."""
+        if value == "":
+            self.fail("the path is empty", param, ctx)
+        if "\0" in str(value):
+            self.fail("a path holds no NUL character", param, ctx)
+        return Path(value)
