@@ -26,6 +26,9 @@ from comparison.schema.outcome import (
 )
 from comparison.schema.tolerance import Tolerance
 
+# The greatest float64, 2**64 times, then still has a sum.
+_SCALE = 2.0**-64
+
 
 def measure(
     reference: Array, candidate: Array, *, tolerance: Tolerance | None = None
@@ -124,6 +127,7 @@ class _Measurement:
         self._tolerance = tolerance
         self._sums = Sums(wide=wide)
         self._absolute_sum = 0.0
+        self._scaled_sum = 0.0  # for a sum that overflows though the mean does not
         self._elements = 0
         self._failed = 0
         self._absolute = _Candidate()
@@ -185,6 +189,8 @@ class _Measurement:
 
     def _sum(self, differences: Differences) -> None:
         self._absolute_sum += float(differences.absolute.sum())
+        if self._sums.wide:
+            self._scaled_sum += float((differences.absolute * _SCALE).sum())
         self._sums.add(
             reference=differences.reference.view(np.float64),
             candidate=differences.candidate.view(np.float64),
@@ -202,10 +208,15 @@ class _Measurement:
             elements=self._elements,
             greatest_absolute=self._absolute.as_extreme(self._shape),
             greatest_relative=self._relative.as_extreme(self._shape),
-            mean_absolute=self._absolute_sum / self._elements,
+            mean_absolute=self._mean_absolute(),
             relative_l2=self._sums.relative_l2(),
             cosine=self._sums.cosine(),
         )
+
+    def _mean_absolute(self) -> float:
+        if math.isfinite(self._absolute_sum):
+            return self._absolute_sum / self._elements
+        return self._scaled_sum / self._elements / _SCALE
 
     def non_finite(self) -> NonFiniteCounts:
         """Give the counts of NaN and infinity."""

@@ -48,9 +48,9 @@ def comparison_lines(comparison: Comparison) -> Iterator[str]:
 def side_words(comparison: Comparison) -> tuple[str, str]:
     """Name the sides by their engines, or by their roles where that does not tell them apart."""
     engines = comparison.reference.engine, comparison.candidate.engine
-    if engines[0] is None or engines[1] is None or engines[0] == engines[1]:
+    if not engines[0] or not engines[1] or engines[0] == engines[1]:
         return Side.REFERENCE, Side.CANDIDATE
-    return engines[0], engines[1]
+    return printable(engines[0]), printable(engines[1])
 
 
 def _pair_lines(

@@ -9,7 +9,7 @@ from comparison.schema.comparison import Comparison, Unpaired
 from comparison.schema.outcome import Side
 from comparison.schema.tensor_entry import TensorEntry
 
-_LAYER_NUMBER = re.compile(r"(?<=\.)(\d+)(?=[.-])")
+_LAYER_NUMBER = re.compile(r"(?<=\.)([0-9]{1,9})(?=[.-])")
 _Place = tuple[int | None, int]  # rank and step
 
 

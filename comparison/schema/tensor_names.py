@@ -15,7 +15,8 @@ MAX_STEM_BYTES = 200
 _SAFE_CHARACTERS = "()[]@,=+~"
 
 _NAME = re.compile(
-    r"^(?P<module>.*?)(?:\((?P<call>\d+)\))?-(?P<side>input|output)(?:_(?P<slot>.+))?$", re.DOTALL
+    r"^(?P<module>.*?)(?:\((?P<call>[0-9]{1,9})\))?-(?P<side>input|output)(?:_(?P<slot>.+))?$",
+    re.DOTALL,
 )
 
 
@@ -65,7 +66,7 @@ def file_stem(name: str, *, taken: frozenset[str] | set[str] = frozenset()) -> s
         The percent-encoded name; over 200 bytes its prefix, `~` and 16 digits of SHA-256; with
         `~` and a number behind it where only the case differs from a stem that is taken.
     """
-    stem = quote(name, safe=_SAFE_CHARACTERS)
+    stem = quote(name, safe=_SAFE_CHARACTERS, errors="surrogatepass")
     if stem.startswith("."):  # hidden, or `.` and `..` themselves
         stem = "%2E" + stem[1:]
     if len(stem) > MAX_STEM_BYTES:
@@ -80,4 +81,7 @@ def file_stem(name: str, *, taken: frozenset[str] | set[str] = frozenset()) -> s
 
 def name_of_stem(stem: str) -> str:
     """Turn a file stem back into the name; stems that were shortened need the manifest's table."""
-    return unquote(stem)
+    try:
+        return unquote(stem, errors="surrogatepass")
+    except UnicodeDecodeError:  # bytes that are no UTF-8, in a name that someone else spelled
+        return unquote(stem)

@@ -5,6 +5,7 @@ Taken are the directories of contract 1 (`<step>/`, `<step>.partial/`, `rank<r>/
 single files.
 """
 
+import os
 import re
 from collections import Counter
 from collections.abc import Iterator
@@ -12,15 +13,17 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from comparison.numerics.dtypes import Array
-from comparison.schema.errors import BadInputError, MissingPathError
+from comparison.schema.errors import BadInputError, CorruptFileError, MissingPathError
 from comparison.schema.manifest import Manifest, RawTensor
 from comparison.schema.tensor_entry import TensorEntry
 from comparison.store.manifest_file import MANIFEST_NAME, read_manifest
-from comparison.store.step_folder import StepListing, list_step
+from comparison.store.promised import broken_promises
+from comparison.store.regular_file import kind_of_file
+from comparison.store.step_folder import ORDER_FILE_NAME, StepListing, list_step
 from comparison.store.tensor_file import TENSOR_SUFFIXES, list_file, read_tensor
 
-_STEP = re.compile(r"(?P<step>\d+)(?P<partial>\.partial)?")
-_RANK = re.compile(r"rank(?P<rank>\d+)")
+_STEP = re.compile(r"(?P<step>[0-9]{1,9})(?P<partial>\.partial)?")
+_RANK = re.compile(r"rank(?P<rank>[0-9]{1,9})")
 _ENGINE_OF_SUFFIX = {".max": "max", ".pt": "torch", ".pth": "torch"}
 
 
@@ -63,6 +66,8 @@ class Dump:
         Raises:
             BadInputError: the file cannot be read; the message names it.
         """
+        if entry in self.problems:
+            raise CorruptFileError(self.problems[entry])
         return read_tensor(entry, raw=self._raw(entry))
 
     def _raw(self, entry: TensorEntry) -> RawTensor | None:
@@ -86,20 +91,26 @@ def open_dump(path: Path) -> Dump:
         BadInputError: no tensor in it, a file of unknown suffix, or a manifest that cannot be
             read.
     """
-    if not path.exists():
-        raise MissingPathError(f"expected a file or folder, found nothing at {path}")
     try:
-        return _open_folder(path) if path.is_dir() else _open_file(path)
+        kind = kind_of_file(os.stat(path).st_mode)
+        if kind == "a folder":
+            return _open_folder(path)
+        if kind is not None:
+            raise BadInputError(f"expected a file or folder, found {kind}: {path}")
+        return _open_file(path)
+    except BadInputError:
+        raise
+    except (FileNotFoundError, NotADirectoryError) as error:
+        where = error.filename or path
+        raise MissingPathError(f"expected a file or folder, found nothing at {where}") from None
     except OSError as error:
-        if isinstance(error, BadInputError):
-            raise
         where = error.filename or path
         raise BadInputError(f"cannot read {where}: {error.strerror}") from None
+    except ValueError as error:  # a NUL, or what the file system's encoding cannot spell
+        raise BadInputError(f"cannot read {str(path)!r}: {error}") from None
 
 
 def _open_file(path: Path) -> Dump:
-    if not path.is_file():
-        raise BadInputError(f"expected a file or folder, found a device or pipe: {path}")
     manifest, step = _surroundings(path.parent)
     entries = tuple(
         replace(entry, step=step, order=order)
@@ -114,15 +125,15 @@ def _surroundings(folder: Path) -> tuple[Manifest | None, int]:
     if match is not None:
         above = folder.resolve().parent
         for candidate in (above, above.parent) if _RANK.fullmatch(above.name) else (above,):
-            if (candidate / MANIFEST_NAME).is_file():
+            if os.path.lexists(candidate / MANIFEST_NAME):
                 return read_manifest(candidate / MANIFEST_NAME), int(match["step"])
     return None, 0
 
 
 def _open_folder(path: Path) -> Dump:
     manifest_path = path / MANIFEST_NAME
-    own = (read_manifest(manifest_path), 0) if manifest_path.is_file() else None
-    manifest, own_step = own or _surroundings(path)
+    own = read_manifest(manifest_path) if os.path.lexists(manifest_path) else None
+    manifest, own_step = _surroundings(path) if own is None else (own, 0)
     listings = list(_list_everything(path, manifest, own_step))
     entries, problems = _merge(listings)
     notes = [note for listing in listings for note in listing.notes]
@@ -130,7 +141,11 @@ def _open_folder(path: Path) -> Dump:
     if manifest is not None and not manifest.complete:
         partial = True
         notes.append("the run was cut off before its end (manifest: complete is false)")
-    if not entries:
+    elif own is not None:
+        broken = broken_promises(own, [e for listing in listings for e in listing.there])
+        partial = partial or bool(broken)
+        notes += broken
+    if not any(listing.there for listing in listings):
         raise BadInputError(
             f"expected tensor files ({', '.join(TENSOR_SUFFIXES)}) in {path} or in its folders "
             f"0, 1, ..., found none{'; ' + '; '.join(notes) if notes else ''}"
@@ -147,19 +162,36 @@ def _open_folder(path: Path) -> Dump:
 
 
 def _list_everything(path: Path, manifest: Manifest | None, own_step: int) -> Iterator[StepListing]:
-    for rank, root in _roots(path):
+    roots = list(_roots(path))
+    ranks = {root.name for rank, root in roots if rank is not None}
+    for rank, root in roots:
         steps = _step_folders(root)
-        first_order = next((folder / "tensor_names.txt" for step, folder, _ in steps), None)
+        apart = {folder.name for _, folder, _ in steps} | (ranks if root == path else set())
+        first_order = next((folder / ORDER_FILE_NAME for _, folder, _ in steps), None)
         flat = list_step(
-            root, step=own_step, rank=rank, manifest=manifest, root=path, order_file=first_order
+            root,
+            step=own_step,
+            rank=rank,
+            manifest=manifest,
+            root=path,
+            order_file=first_order,
+            read_apart=frozenset(apart),
         )
-        if flat.entries or flat.notes:
-            yield flat
+        if flat.there or flat.notes:
+            yield flat if flat.there else StepListing(notes=flat.notes)
+        # MAX's own hook writes the order into step 0 and the files one level up.
+        order_apart = bool(flat.there) and manifest is None
         for step, folder, partial in steps:
             listing = list_step(folder, step=step, rank=rank, manifest=manifest, root=path)
-            if flat.entries and not listing.entries:
-                continue  # MAX's own hook writes the order here and the files one level up
-            yield replace(listing, partial=listing.partial or partial) if partial else listing
+            if listing.there or not order_apart:
+                yield _marked(listing, folder, partial=partial)
+
+
+def _marked(listing: StepListing, folder: Path, *, partial: bool) -> StepListing:
+    """Mark a step of which something is missing for certain."""
+    if listing.entries:
+        return replace(listing, partial=listing.partial or partial)
+    return replace(listing, partial=True, notes=(*listing.notes, f"no tensors in {folder}"))
 
 
 def _roots(path: Path) -> Iterator[tuple[int | None, Path]]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from comparison.schema.errors import CorruptFileError, UnsupportedFormatError
+from comparison.schema.errors import BadInputError, CorruptFileError, UnsupportedFormatError
 from comparison.schema.json_values import strict_json_value
 from comparison.schema.manifest import (
     SCHEMA_VERSION,
@@ -18,8 +18,11 @@ from comparison.schema.manifest import (
     Skip,
 )
 from comparison.store.atomic_file import write_text
+from comparison.store.regular_file import open_regular
 
 MANIFEST_NAME = "manifest.json"
+# More than any run has, and few enough to list.
+_MOST_STEPS = 1_000_000
 
 T = TypeVar("T")
 
@@ -38,15 +41,22 @@ def read_manifest(path: Path) -> Manifest:
     """Read `manifest.json`; keys that are not known are passed over.
 
     Raises:
-        CorruptFileError: no JSON, or a value that is missing or of another type.
+        CorruptFileError: no file, no JSON, or a value that is missing, absurd or of another type.
         UnsupportedFormatError: a later version of the layout.
     """
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
+        with open_regular(path) as file:
+            text = file.read()
+    except BadInputError:
+        raise
+    except OSError as error:  # a link to nothing, or in a circle
+        raise CorruptFileError(f"{path}: expected a manifest, found {error.strerror}") from None
+    try:
+        value = json.loads(text.decode("utf-8"))
+    except (ValueError, RecursionError) as error:  # of too many digits, too: a bare ValueError
         raise CorruptFileError(f"{path}: expected JSON, found {error}") from None
     fields = _Fields(path, value, "the manifest")
-    version = fields.integer("schema_version")
+    version = fields.integer("schema_version", least=1)
     if version > SCHEMA_VERSION:
         raise UnsupportedFormatError(
             f"{path}: expected schema_version {SCHEMA_VERSION} or less, found {version}; "
@@ -80,8 +90,12 @@ class _Fields:
     def text(self, key: str, default: Any = ...) -> str:
         return self.take(key, str, default)
 
-    def integer(self, key: str, default: Any = ...) -> int:
-        return self.take(key, int, default)
+    def integer(self, key: str, *, least: int = 0, most: int | None = None) -> int:
+        value = self.take(key, int)
+        if value < least or (most is not None and value > most):
+            end = "" if most is None else f" and at most {most}"
+            raise self._error(f"an integer of at least {least}{end} as {key!r}", value)
+        return value
 
     def optional(self, key: str, check: type[T]) -> T | None:
         return None if self._value.get(key) is None else self.take(key, check)
@@ -132,7 +146,7 @@ def _manifest(fields: _Fields) -> Manifest:
         device=fields.text("device"),
         padding=fields.padding(),
         rows=fields.records("rows", _row),
-        steps=fields.integer("steps"),
+        steps=fields.integer("steps", most=_MOST_STEPS),
         config=fields.take("config", dict, {}),
         revision=fields.optional("revision", str),
         seed=fields.optional("seed", int),

@@ -1,6 +1,7 @@
 """Arrays that stay in their file until they are read."""
 
 import math
+import os
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 from comparison.numerics.dtypes import Array
 from comparison.schema.errors import CorruptFileError, UnsupportedFormatError
 from comparison.schema.outcome import Shape
+from comparison.store.regular_file import open_regular
 
 # numpy's own limits.
 _MAX_RANK = 64
@@ -25,19 +27,20 @@ def map_array(path: Path, *, dtype: np.dtype[Any], shape: Shape, offset: int) ->
         offset: byte where the data begins; need not be aligned.
 
     Raises:
-        CorruptFileError: the file is shorter than that.
+        CorruptFileError: the file is shorter than that, or is no file.
         UnsupportedFormatError: more dimensions than numpy has.
     """
     size_bytes = check_size(path, shape=shape, element_bytes=dtype.itemsize)
-    available = path.stat().st_size - offset
-    if size_bytes > available:
-        raise CorruptFileError(
-            f"{path}: expected {size_bytes} bytes of data at byte {offset} for "
-            f"{dtype} {shape}, found {max(available, 0)}; the file is cut off, dump it again"
-        )
-    if size_bytes == 0:  # nothing to map
-        return np.empty(shape, dtype)
-    return np.asarray(np.memmap(path, dtype=dtype, mode="r", offset=offset, shape=shape))
+    with open_regular(path) as file:
+        available = os.fstat(file.fileno()).st_size - offset
+        if size_bytes > available:
+            raise CorruptFileError(
+                f"{path}: expected {size_bytes} bytes of data at byte {offset} for "
+                f"{dtype} {shape}, found {max(available, 0)}; the file is cut off, dump it again"
+            )
+        if size_bytes == 0:  # nothing to map
+            return np.empty(shape, dtype)
+        return np.asarray(np.memmap(file, dtype=dtype, mode="r", offset=offset, shape=shape))
 
 
 def check_size(path: Path, *, shape: Shape, element_bytes: int) -> int:

@@ -14,6 +14,7 @@ Little endian without padding; data may be unaligned:
 """
 
 import math
+import os
 import struct
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +26,7 @@ from comparison.schema.errors import CorruptFileError, UnsupportedFormatError
 from comparison.schema.outcome import Shape
 from comparison.store.atomic_file import atomic_file
 from comparison.store.mapped_array import check_size, map_array, unpack_nibbles
+from comparison.store.regular_file import open_regular
 
 MAGIC = b"\x93\xf0\x9f\x94\xa5\x2b\x2b\x93"
 _FIXED_BYTES = 28
@@ -79,8 +81,8 @@ def read_max_header(path: Path) -> MaxHeader:
         CorruptFileError: not a .max file, cut off, or its parts contradict each other.
         UnsupportedFormatError: a version or dtype that is not known.
     """
-    size_bytes = path.stat().st_size
-    with path.open("rb") as file:
+    with open_regular(path) as file:
+        size_bytes = os.fstat(file.fileno()).st_size
         fixed = file.read(_FIXED_BYTES)
         key_bytes = _check_fixed_part(path, fixed, size_bytes)
         rest = file.read(key_bytes + 2)

@@ -1,6 +1,6 @@
 """Files of one array as numpy writes them."""
 
-import struct
+import warnings
 from pathlib import Path
 
 from numpy.lib import format as npy_format
@@ -8,6 +8,7 @@ from numpy.lib import format as npy_format
 from comparison.numerics.dtypes import Array, dtype_name
 from comparison.schema.errors import CorruptFileError, UnsupportedFormatError
 from comparison.store.mapped_array import map_array
+from comparison.store.regular_file import open_regular
 
 
 def read_npy_file(path: Path) -> Array:
@@ -18,7 +19,8 @@ def read_npy_file(path: Path) -> Array:
         UnsupportedFormatError: an array of objects, text, records, or of a dtype that the format
             cannot name (bfloat16).
     """
-    with path.open("rb") as file:
+    with open_regular(path) as file, warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # on headers of Python 2, which are read all the same
         try:
             version = npy_format.read_magic(file)
             read = {
@@ -30,7 +32,8 @@ def read_npy_file(path: Path) -> Array:
             raise UnsupportedFormatError(
                 f"{path}: expected .npy version 1.0 or 2.0, found another"
             ) from None
-        except (ValueError, TypeError, OverflowError, RecursionError, struct.error) as error:
+        # The header is parsed as Python, whose tokenizer and parser raise many kinds of error.
+        except Exception as error:
             reason = str(error).splitlines()[0] if str(error) else type(error).__name__
             raise CorruptFileError(f"{path}: expected a .npy file, found {reason}") from None
         offset = file.tell()

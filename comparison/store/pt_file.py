@@ -4,47 +4,49 @@ Loading is always the safe kind (`weights_only=True`): a pickle with code in it 
 """
 
 import pickle
+import re
 import warnings
 import zipfile
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from comparison.numerics.dtypes import Array, dtype_of_name
 from comparison.schema.errors import CorruptFileError, UnsupportedFormatError
 from comparison.store.mapped_array import unpack_nibbles
+from comparison.store.regular_file import open_regular
 
 if TYPE_CHECKING:
     import torch
 
-# How the pickle of a lone tensor begins, as torch.save writes it (protocol 2).
-_LONE_TENSOR = (b"\x80\x02ctorch._utils\n_rebuild_tensor", b"\x80\x02ctorch._utils\n_rebuild_param")
+# The pickle of a lone tensor, as torch.save writes it (protocol 2), begins with the function that
+# makes it and ends with its call. A tuple of tensors begins alike and ends with its closing.
+_LONE_TENSOR = re.compile(
+    rb"\x80\x02ctorch\._utils\n_rebuild_(?:tensor|param).*R(?:q.|r.{4})\.", re.DOTALL
+)
+_MOST_LONE_PICKLE_BYTES = 1 << 16
+# More than any checkpoint has; lists that hold one list twice, and so on, have 2**depth entries.
+_MOST_VALUES = 1_000_000
+_MOST_DEPTH = 100
 
 
 def list_pt_keys(path: Path) -> tuple[str, ...] | None:
     """List the tensors of a .pt file; None for a file of a lone tensor.
 
-    A lone tensor is told by the first bytes of its pickle, without importing torch.
+    A lone tensor is told by the bytes of its pickle, without importing torch.
 
     Raises:
         CorruptFileError: cut off or malformed.
-        UnsupportedFormatError: the file needs code to be run, or holds no tensor.
+        UnsupportedFormatError: the file needs code to be run, or holds no tensor, or too much.
     """
-    if _begins_as_lone_tensor(path):
+    if _is_plainly_a_lone_tensor(path):
         return None
     content = _load_cached(path)
-    if _is_tensor(content):
-        return None
-    keys = tuple(_flatten(content))
-    if not keys:
-        raise UnsupportedFormatError(
-            f"{path}: expected a tensor or a dictionary of tensors, "
-            f"found {type(content).__name__} without any"
-        )
-    return keys
+    return tuple(content) if isinstance(content, dict) else None
 
 
 def read_pt_tensor(path: Path, key: str | None = None) -> Array:
@@ -64,39 +66,57 @@ def read_pt_tensor(path: Path, key: str | None = None) -> Array:
         if not _is_tensor(content):
             raise CorruptFileError(f"{path}: expected a tensor, found {type(content).__name__}")
         return _as_array(path, content)
-    tensors = _flatten(_load_cached(path))
+    tensors = _load_cached(path)
+    if not isinstance(tensors, dict):
+        raise CorruptFileError(f"{path}: expected a tensor {key!r}, found a lone tensor")
     if key not in tensors:
         raise CorruptFileError(f"{path}: expected a tensor {key!r}, found {len(tensors)} others")
     return _as_array(path, tensors[key])
 
 
-def _begins_as_lone_tensor(path: Path) -> bool:
-    try:
-        with zipfile.ZipFile(path) as archive:
-            names = [name for name in archive.namelist() if name.endswith("/data.pkl")]
-            if len(names) != 1:
-                return False
-            with archive.open(names[0]) as pickled:
-                return pickled.read(64).startswith(_LONE_TENSOR)
-    except (zipfile.BadZipFile, NotImplementedError, EOFError, ValueError, RuntimeError, OSError):
-        return False  # an older form, or no .pt file at all: loading it will tell
+def _is_plainly_a_lone_tensor(path: Path) -> bool:
+    with open_regular(path) as file:
+        try:
+            with zipfile.ZipFile(file) as archive:
+                names = [name for name in archive.namelist() if name.endswith("/data.pkl")]
+                if len(names) != 1:
+                    return False
+                with archive.open(names[0]) as pickled:
+                    content = pickled.read(_MOST_LONE_PICKLE_BYTES)
+        # An older form, or no .pt file at all, on which zipfile and the decompressors behind it
+        # raise many kinds of error: loading it will tell.
+        except Exception:
+            return False
+    return _LONE_TENSOR.fullmatch(content) is not None
 
 
-def _load_cached(path: Path) -> Any:
+def _load_cached(path: Path) -> "torch.Tensor | dict[str, torch.Tensor]":
     stat = path.stat()
     return _load_stamped(path, stat.st_size, stat.st_mtime_ns)
 
 
-@lru_cache(maxsize=1)  # a dictionary is loaded once, not once for each of its tensors
-def _load_stamped(path: Path, _size_bytes: int, _mtime_ns: int) -> Any:
-    return _load(path)
+# A dictionary is loaded once, not once for each of its tensors; two dumps take turns.
+@lru_cache(maxsize=4)
+def _load_stamped(
+    path: Path, _size_bytes: int, _mtime_ns: int
+) -> "torch.Tensor | dict[str, torch.Tensor]":
+    content = _load(path)
+    if _is_tensor(content):
+        return cast("torch.Tensor", content)
+    tensors = _flatten(path, content)
+    if not tensors:
+        raise UnsupportedFormatError(
+            f"{path}: expected a tensor or a dictionary of tensors, "
+            f"found {type(content).__name__} without any"
+        )
+    return tensors
 
 
 def _load(path: Path) -> Any:
     import torch
 
     # Only the zip form can be mapped; the one before torch 1.6 is read whole.
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         mapped = file.read(4) == b"PK\x03\x04"
     try:
         with warnings.catch_warnings():
@@ -105,9 +125,7 @@ def _load(path: Path) -> Any:
     except pickle.UnpicklingError as error:
         raise _refusal(path, str(error)) from None
     # torch raises nearly every class of error on malformed files, none of its own.
-    except (RuntimeError, ValueError, TypeError, LookupError, EOFError, AttributeError) as error:
-        raise _malformed(path, error) from None
-    except (OSError, ImportError, AssertionError, RecursionError, OverflowError) as error:
+    except Exception as error:
         raise _malformed(path, error) from None
 
 
@@ -134,35 +152,77 @@ def _is_tensor(value: Any) -> bool:
     return isinstance(value, torch.Tensor)
 
 
-def _flatten(content: Any) -> "dict[str, torch.Tensor]":
+def _flatten(path: Path, content: Any) -> "dict[str, torch.Tensor]":
+    """Give all tensors, by the keys that lead to them, joined with points.
+
+    Where several come to one name (`{"a.b": x, "a": {"b": y}}`), each of these is called by its
+    keys as Python writes them: `['a.b']`, `['a']['b']`.
+    """
+    found = list(_walk(path, content))
+    count = Counter(_joined(keys) for keys, _ in found)
+    taken = set(count)
     tensors: dict[str, torch.Tensor] = {}
-    for name, tensor in _walk(content, prefix=""):
-        tensors.setdefault(name, tensor)
+    for keys, tensor in found:
+        name = _joined(keys)
+        if count[name] > 1:
+            name = _spelled(keys, taken)
+            taken.add(name)
+        tensors[name] = tensor
     return tensors
 
 
-def _walk(content: Any, *, prefix: str) -> "Iterator[tuple[str, torch.Tensor]]":
-    if _is_tensor(content):
-        yield prefix, content
-        return
-    if isinstance(content, Mapping):
-        items = [(str(key), value) for key, value in content.items()]
-    elif isinstance(content, list | tuple):
-        items = [(str(position), value) for position, value in enumerate(content)]
-    else:
-        return
-    for name, value in items:
-        yield from _walk(value, prefix=f"{prefix}.{name}" if prefix else name)
+def _joined(keys: "tuple[Any, ...]") -> str:
+    return ".".join(str(key) for key in keys)
+
+
+def _spelled(keys: "tuple[Any, ...]", taken: set[str]) -> str:
+    spelled = "".join(f"[{key!r}]" for key in keys)
+    unique, number = spelled, 2
+    while unique in taken:
+        unique, number = f"{spelled}~{number}", number + 1
+    return unique
+
+
+def _walk(path: Path, content: Any) -> "Iterator[tuple[tuple[Any, ...], torch.Tensor]]":
+    """Give the tensors of nested dictionaries and lists in order, each with its keys."""
+    values = 0
+    open_values: list[tuple[tuple[Any, ...], Any]] = [((), content)]
+    while open_values:
+        keys, value = open_values.pop()
+        if _is_tensor(value):
+            yield keys, value
+            continue
+        items = _items(value)
+        values += len(items)
+        if values > _MOST_VALUES:
+            raise _too_much(path, f"at most {_MOST_VALUES} values", "more")
+        if items and len(keys) >= _MOST_DEPTH:
+            raise _too_much(path, f"nesting of at most {_MOST_DEPTH} levels", "more")
+        open_values += [((*keys, key), item) for key, item in reversed(items)]
+
+
+def _items(value: Any) -> list[tuple[Any, Any]]:
+    if isinstance(value, Mapping):
+        return list(value.items())
+    return list(enumerate(value)) if isinstance(value, list | tuple) else []
+
+
+def _too_much(path: Path, expected: str, found: str) -> UnsupportedFormatError:
+    return UnsupportedFormatError(
+        f"{path}: expected {expected}, found {found}; save a flat dictionary of tensors"
+    )
 
 
 def _as_array(path: Path, tensor: "torch.Tensor") -> Array:
     import torch
 
     name = str(tensor.dtype).removeprefix("torch.")
-    if tensor.layout is not torch.strided or tensor.is_quantized or tensor.device.type != "cpu":
+    kind = "nested" if tensor.is_nested else str(tensor.layout)
+    if kind != str(torch.strided) or tensor.is_quantized or tensor.device.type != "cpu":
         raise UnsupportedFormatError(
-            f"{path}: expected a dense tensor with values, found {tensor.layout} {name} on "
-            f"{tensor.device}; save tensor.to_dense() or tensor.dequantize()"
+            f"{path}: expected a dense tensor with values, found {kind} {name} on "
+            f"{tensor.device}; save tensor.to_dense(), tensor.dequantize() or "
+            "tensor.to_padded_tensor(0.0)"
         )
     tensor = tensor.detach().resolve_conj().resolve_neg()
     if name == "complex32":  # numpy has none

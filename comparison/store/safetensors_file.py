@@ -17,6 +17,7 @@ from comparison.numerics.dtypes import Array, dtype_of_name
 from comparison.schema.errors import CorruptFileError, UnsupportedFormatError
 from comparison.schema.outcome import Shape
 from comparison.store.mapped_array import check_size, map_array, unpack_nibbles
+from comparison.store.regular_file import open_regular
 
 # The library's own limit.
 _MAX_HEADER_BYTES = 100_000_000
@@ -93,7 +94,7 @@ def read_safetensors_tensor(path: Path, key: str) -> Array:
 
 @lru_cache(maxsize=4)  # a file of a thousand tensors is parsed once, not a thousand times
 def _read_header(path: Path, size_bytes: int, _mtime_ns: int) -> dict[str, StoredTensor]:
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         prefix = file.read(8)
         header_bytes = int.from_bytes(prefix, "little")
         if len(prefix) < 8 or header_bytes > min(size_bytes - 8, _MAX_HEADER_BYTES):
@@ -108,15 +109,18 @@ def _read_header(path: Path, size_bytes: int, _mtime_ns: int) -> dict[str, Store
 
 def _parse_json(path: Path, text: bytes) -> dict[str, Any]:
     def refuse_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        names = [name for name, _ in pairs]
-        for name in names:
-            if len(set(names)) < len(names) and names.count(name) > 1:
-                raise _corrupt(path, "each name once", f"{name!r} twice")
-        return dict(pairs)
+        table: dict[str, Any] = {}
+        for name, value in pairs:
+            if name in table:
+                raise _corrupt(path, "each name once", f"{name!r:.200} twice")
+            table[name] = value
+        return table
 
     try:
         header = json.loads(text.decode("utf-8"), object_pairs_hook=refuse_duplicates)
-    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
+    except CorruptFileError:
+        raise
+    except (ValueError, RecursionError) as error:  # of too many digits, too: a bare ValueError
         raise _corrupt(path, "a header in JSON", str(error)) from None
     if not isinstance(header, dict):
         raise _corrupt(path, "a JSON object as header", type(header).__name__)

@@ -1,5 +1,7 @@
 """The tensors of one folder, in order."""
 
+import itertools
+import os
 import re
 from collections import Counter
 from collections.abc import Iterable
@@ -11,12 +13,16 @@ from comparison.schema.manifest import Manifest
 from comparison.schema.tensor_entry import TensorEntry
 from comparison.schema.tensor_names import name_of_stem
 from comparison.store.manifest_file import MANIFEST_NAME
+from comparison.store.regular_file import open_regular
 from comparison.store.tensor_file import TENSOR_SUFFIXES, list_file
 
 ORDER_FILE_NAME = "tensor_names.txt"
 # A sketch holds summaries of tensors under the tensors' own names.
 _NOT_TENSORS = {MANIFEST_NAME, ORDER_FILE_NAME, "sketch.safetensors"}
 _QUIET_SUFFIXES = {".txt", ".log", ".json", ".md", ".py"}
+_TEMPORARY_SUFFIX = ".tmp"
+# Folders below that are looked into for tensors which are not read.
+_MOST_FOLDERS = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +43,11 @@ class StepListing:
     partial: bool = False
     notes: tuple[str, ...] = ()
 
+    @property
+    def there(self) -> tuple[TensorEntry, ...]:
+        """The entries that have a file, whether it can be read or not."""
+        return tuple(entry for entry in self.entries if entry.path.name != ORDER_FILE_NAME)
+
 
 def list_step(
     folder: Path,
@@ -46,6 +57,7 @@ def list_step(
     manifest: Manifest | None,
     root: Path,
     order_file: Path | None = None,
+    read_apart: frozenset[str] = frozenset(),
 ) -> StepListing:
     """List the tensors that lie in a folder itself.
 
@@ -56,8 +68,9 @@ def list_step(
         manifest: of the dump, if it has one.
         root: the dump's folder, which paths in the manifest start from.
         order_file: where the order is told if the folder itself does not tell it.
+        read_apart: names of folders in it that are listed by themselves.
     """
-    files, notes = _tensor_files(folder, manifest, root)
+    files, notes = _tensor_files(folder, manifest, root, read_apart)
     found: list[TensorEntry] = []
     problems: dict[TensorEntry, str] = {}
     for file in files:
@@ -71,7 +84,7 @@ def list_step(
     own_order = names is not None
     if names is None and order_file is not None:
         names = _read_order(order_file)
-    missing = _missing(names or (), found) if own_order and found else ()
+    missing = _missing(names or (), found) if own_order else ()
     for name in missing:
         entry = TensorEntry(name=name, step=step, order=0, path=folder / ORDER_FILE_NAME, rank=rank)
         problems[entry] = f"{ORDER_FILE_NAME} lists {name}, but {folder} has no file for it"
@@ -86,22 +99,42 @@ def list_step(
 
 
 def _tensor_files(
-    folder: Path, manifest: Manifest | None, root: Path
+    folder: Path, manifest: Manifest | None, root: Path, read_apart: frozenset[str]
 ) -> tuple[list[Path], list[str]]:
+    """Give what should be a tensor's file, and notes on what else lies there."""
     raw = set() if manifest is None else set(manifest.raw_tensors)
-    files, others = [], []
-    for file in sorted(folder.iterdir()):
-        if not file.is_file() or file.name.startswith(".") or file.name in _NOT_TENSORS:
+    files: list[Path] = []
+    left_out: dict[str, list[str]] = {"hidden or temporary file(s)": []}
+    left_out |= {"file(s) of unknown suffix": [], "folder(s) with tensor files": []}
+    hidden, unknown, folders = left_out.values()
+    for path in sorted(folder.iterdir()):
+        if path.name in _NOT_TENSORS or path.name in read_apart:
             continue
-        is_raw = bool(raw) and file.relative_to(root).as_posix() in raw
-        if is_raw or file.suffix in TENSOR_SUFFIXES:
-            files.append(file)
-        elif file.suffix not in _QUIET_SUFFIXES:
-            others.append(file.name)
-    if not others:
-        return files, []
-    shown = ", ".join(others[:3]) + (", ..." if len(others) > 3 else "")
-    return files, [f"{len(others)} file(s) of unknown suffix in {folder} left out: {shown}"]
+        is_tensor = path.suffix in TENSOR_SUFFIXES
+        if path.name.startswith("."):
+            if is_tensor or path.suffix == _TEMPORARY_SUFFIX:
+                hidden.append(path.name)
+        elif is_tensor or (bool(raw) and path.relative_to(root).as_posix() in raw):
+            files.append(path)
+        elif path.is_dir():
+            if _holds_tensors(path):
+                folders.append(path.name)
+        elif path.suffix not in _QUIET_SUFFIXES or not path.is_file():
+            unknown.append(path.name)
+    return files, [
+        f"{len(names)} {what} in {folder} left out: {_shown(names)}"
+        for what, names in left_out.items()
+        if names
+    ]
+
+
+def _holds_tensors(folder: Path) -> bool:
+    below = itertools.islice(os.walk(folder), _MOST_FOLDERS)
+    return any(name.endswith(TENSOR_SUFFIXES) for _, _, names in below for name in names)
+
+
+def _shown(names: list[str]) -> str:
+    return ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
 
 
 def _entries_of(file: Path, manifest: Manifest | None) -> tuple[list[TensorEntry], str | None]:
@@ -129,10 +162,13 @@ def _tell_apart(entries: list[TensorEntry], problems: dict[TensorEntry, str]) ->
 
 def _read_order(path: Path) -> tuple[str, ...] | None:
     try:
-        text = path.read_text(encoding="utf-8", errors="surrogateescape")
+        with open_regular(path) as file:
+            text = file.read().decode("utf-8", errors="surrogateescape")
     except (FileNotFoundError, NotADirectoryError):
+        if path.is_symlink():
+            raise
         return None
-    return tuple(line for line in text.split("\n") if line)
+    return tuple(line for line in re.split(r"\r\n|\r|\n", text) if line)
 
 
 def _spellings(entry: TensorEntry) -> tuple[str, ...]:
@@ -160,5 +196,5 @@ def _in_order(entries: list[TensorEntry], names: tuple[str, ...]) -> list[Tensor
 
 def _natural(name: str) -> list[tuple[int, int, str]]:
     """Sort layers.2 before layers.10."""
-    parts = re.split(r"([0-9]+)", name)
+    parts = re.split(r"([0-9]{1,18})", name)  # Python turns no endless digits into a number
     return [(0, int(part), "") if part.isdecimal() else (1, 0, part) for part in parts]

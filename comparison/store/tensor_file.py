@@ -1,6 +1,7 @@
 """One file, of whatever format its suffix says."""
 
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 from comparison.numerics.dtypes import Array, dtype_of_name
@@ -22,7 +23,7 @@ from comparison.store.safetensors_file import read_safetensors_header, read_safe
 TENSOR_SUFFIXES = (".pt", ".pth", ".max", ".safetensors", ".npy")
 
 
-def list_file(path: Path, file_names: Mapping[str, str]) -> Iterator[TensorEntry]:
+def list_file(path: Path, file_names: Mapping[str, str]) -> tuple[TensorEntry, ...]:
     """List the tensors of a file, as step 0, in the file's own order.
 
     Args:
@@ -30,11 +31,41 @@ def list_file(path: Path, file_names: Mapping[str, str]) -> Iterator[TensorEntry
         file_names: the manifest's table of stems that do not spell their name.
 
     Raises:
-        CorruptFileError: the file is cut off or malformed.
-        UnsupportedFormatError: a suffix or content that is not handled.
+        BadInputError: the file cannot be read; the message names it.
     """
-    for key, name in _keys_and_names(path, file_names):
-        yield TensorEntry(name=name, step=0, order=0, path=path, key=key)
+    with _errors_of(path):
+        keys_and_names = tuple(_keys_and_names(path, file_names))
+    return tuple(
+        TensorEntry(name=name, step=0, order=0, path=path, key=key) for key, name in keys_and_names
+    )
+
+
+@contextmanager
+def _errors_of(path: Path) -> Iterator[None]:
+    """Turn whatever a reader raises into an error that names the file.
+
+    Readers know most kinds of damage, never all: one bad file must not end the comparison of a
+    folder.
+    """
+    try:
+        yield
+    except BadInputError as error:
+        if str(path) in str(error):
+            raise
+        raise type(error)(f"{path}: {error}") from None
+    except FileNotFoundError:
+        raise MissingPathError(f"expected a file, found nothing at {path}") from None
+    except OSError as error:
+        raise CorruptFileError(f"cannot read {path}: {error.strerror or error}") from None
+    except ImportError as error:
+        raise UnsupportedFormatError(
+            f"{path}: expected torch to read it with, found {error}; install torch"
+        ) from None
+    except Exception as error:
+        reason = f"{type(error).__name__}: {error}".splitlines()[0]
+        raise CorruptFileError(
+            f"{path}: expected a {path.suffix} file, found damage: {reason:.200}; dump it again"
+        ) from error
 
 
 def _keys_and_names(path: Path, file_names: Mapping[str, str]) -> Iterator[tuple[str | None, str]]:
@@ -78,16 +109,8 @@ def read_tensor(entry: TensorEntry, *, raw: RawTensor | None = None) -> Array:
     Raises:
         BadInputError: the file cannot be read; the message names it.
     """
-    try:
+    with _errors_of(entry.path):
         return _read(entry, raw)
-    except FileNotFoundError as error:
-        if isinstance(error, BadInputError):
-            raise
-        raise MissingPathError(f"expected a file, found nothing at {entry.path}") from None
-    except OSError as error:
-        if isinstance(error, BadInputError):
-            raise
-        raise CorruptFileError(f"cannot read {entry.path}: {error.strerror or error}") from None
 
 
 def _read(entry: TensorEntry, raw: RawTensor | None) -> Array:

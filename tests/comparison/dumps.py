@@ -32,6 +32,7 @@ def make_manifest(
     rows: Sequence[Sequence[int]] = (),
     complete: bool = True,
     file_names: Mapping[str, str] | None = None,
+    steps: int = 1,
 ) -> Manifest:
     """Make a manifest of rows of token ids."""
     return Manifest(
@@ -43,7 +44,7 @@ def make_manifest(
         device="cpu",
         padding=padding,
         rows=tuple(Row(prompt=None, token_ids=tuple(row)) for row in rows),
-        steps=1,
+        steps=steps,
         complete=complete,
         file_names=dict(file_names or {}),
     )
@@ -61,7 +62,8 @@ def write_dump(
     for step, tensors in enumerate(steps):
         write_step(path / str(step), tensors)
     rows = [range(length) for length in lengths]
-    write_manifest(path / "manifest.json", make_manifest(engine, padding=padding, rows=rows))
+    manifest = make_manifest(engine, padding=padding, rows=rows, steps=len(steps))
+    write_manifest(path / "manifest.json", manifest)
     return path
 
 

@@ -1,6 +1,7 @@
 """Two dumps compared from end to end."""
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -161,6 +162,52 @@ def test_an_unreadable_file_does_not_stop_the_others(tmp_path: Path) -> None:
     assert isinstance(outcome, NotComparable)
     assert "bad.max: expected a header of at least 28 bytes, found 2" in outcome.reason
     assert (result.verdict, result.exit_code) == (Verdict.INCONCLUSIVE, 2)
+
+
+def test_no_kind_of_damage_stops_the_others(tmp_path: Path) -> None:
+    for side in "ab":
+        write_step(tmp_path / side, {"good": numbers(3)}, order=False)
+    bad = tmp_path / "b"
+    (bad / "code.npy").write_bytes(b"\x93NUMPY\x01\x00\x03\x00'''")
+    (bad / "digits.safetensors").write_bytes((5000).to_bytes(8, "little") + b"9" * 5000)
+    circle: dict[str, object] = {"t": torch.ones(1)}
+    circle["again"] = circle
+    torch.save(circle, bad / "circle.pt")
+    os.mkfifo(bad / "pipe.max")
+    (bad / "link.npy").symlink_to("nowhere")
+    result = compare(tmp_path / "a", bad, TIGHT)
+    assert [pair.finding for pair in result.pairs] == [Finding.AGREES]
+    assert [item.entry.name for item in result.unreadable] == [
+        "circle",
+        "code",
+        "digits",
+        "link",
+        "pipe",
+    ]
+    assert (result.verdict, result.exit_code) == (Verdict.INCONCLUSIVE, 2)
+
+
+def test_a_deleted_step_cuts_the_result_short(tmp_path: Path) -> None:
+    for side in "ab":
+        write_dump(tmp_path / side, [{"a": numbers(3)}, {"a": numbers(3)}])
+    (tmp_path / "b" / "1" / "a.max").unlink()
+    result = compare(tmp_path / "a", tmp_path / "b", TIGHT)
+    assert [pair.finding for pair in result.pairs] == [Finding.AGREES, Finding.NOT_COMPARED]
+    assert (result.verdict, result.exit_code) == (Verdict.INCONCLUSIVE, 2)
+    shutil.rmtree(tmp_path / "b" / "1")
+    result = compare(tmp_path / "b", tmp_path / "b", TIGHT)
+    assert [pair.finding for pair in result.pairs] == [Finding.AGREES]
+    assert (result.verdict, result.exit_code) == (Verdict.INCONCLUSIVE, 2)
+
+
+def test_a_difference_among_names_of_one_meaning_is_found(tmp_path: Path) -> None:
+    names = ("model.norm-output", "model.model.norm-output", "model.language_model.norm-output")
+    write_dump(tmp_path / "a", [{name: numbers(3) for name in names}])
+    for name in names:
+        changed = {other: numbers(3, seed=int(other == name)) for other in names}
+        write_dump(tmp_path / "b", [changed])
+        (differing,) = compare(tmp_path / "a", tmp_path / "b", TIGHT).differing
+        assert (differing.reference.name, differing.candidate.name) == (name, name)
 
 
 def test_an_unreadable_file_without_counterpart_is_told_too(tmp_path: Path) -> None:

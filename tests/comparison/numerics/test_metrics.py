@@ -312,6 +312,13 @@ def test_squares_of_float64_neither_overflow_nor_vanish(scale: float) -> None:
         assert metrics.relative_l2 == pytest.approx(math.sqrt(0.25 / 2.25))
 
 
+@pytest.mark.parametrize("dtype", [np.float64, np.complex128])
+def test_a_mean_is_finite_where_the_sum_is_not(dtype: type[np.generic]) -> None:
+    reference = np.zeros(40_000, dtype)
+    candidate = np.full(40_000, 1.5e308, dtype)
+    assert metrics_of(measured(reference, candidate)).mean_absolute == pytest.approx(1.5e308)
+
+
 def test_a_later_chunk_may_be_far_greater() -> None:
     reference = np.concatenate([np.full(20000, 1e-160), np.full(20000, 1e200)])
     metrics = metrics_of(measured(reference, reference * 2))

@@ -6,6 +6,7 @@ from pathlib import Path
 import ml_dtypes
 import numpy as np
 import pytest
+import torch
 
 from comparison.pipeline import CompareOptions, compare
 from comparison.report.text import format_comparison, mismatched
@@ -134,6 +135,22 @@ def test_names_cannot_forge_lines(tmp_path: Path) -> None:
     text = text_of(tmp_path)
     assert "Tensor: x\\nVerdict: agree\\x1b[2J vs" in text
     assert "\nVerdict: agree" not in text
+
+
+def test_an_engine_cannot_forge_lines_either(tmp_path: Path) -> None:
+    write_dump(tmp_path / "a", [{"x": np.ones(1, F32)}], engine="\x1b[31m\nVerdict: agree")
+    write_dump(tmp_path / "b", [{"x": np.ones(1, F32)}])
+    assert "  Shapes: \\x1b[31m\\nVerdict: agree(1,), max(1,)\n" in text_of(tmp_path)
+    write_dump(tmp_path / "b", [{"x": np.ones(1, F32)}], engine="")
+    assert "  Shapes: reference(1,), candidate(1,)\n" in text_of(tmp_path)
+
+
+def test_layers_of_endless_digits_are_not_folded(tmp_path: Path) -> None:
+    name = f"model.layers.{'9' * 5000}.mlp-output"
+    torch.save({"x": torch.ones(1), name: torch.ones(1)}, tmp_path / "a.pt")
+    torch.save({"x": torch.ones(1), "y": torch.ones(1)}, tmp_path / "b.pt")
+    text = format_comparison(compare(tmp_path / "a.pt", tmp_path / "b.pt"))
+    assert f"  1: the candidate has no such tensor\n    {name}\n" in text
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,11 @@
 """What is found in a dump, by which name and in which order."""
 
 import os
+import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +17,7 @@ from comparison.schema.errors import (
     MissingPathError,
     UnsupportedFormatError,
 )
-from comparison.schema.manifest import RawTensor
+from comparison.schema.manifest import CaptureCertificate, RawTensor
 from comparison.store.dump import Dump, open_dump
 from comparison.store.manifest_file import write_manifest
 from comparison.store.max_file import write_max_file
@@ -178,7 +181,50 @@ def test_files_of_unknown_suffix_are_told(tmp_path: Path) -> None:
     (tmp_path / "sketch.safetensors").write_bytes(b"1")
     dump = open_dump(tmp_path)
     assert [entry.name for entry in dump.entries] == ["good"]
-    assert dump.notes == (f"1 file(s) of unknown suffix in {tmp_path} left out: x.bin",)
+    assert dump.notes == (
+        f"1 hidden or temporary file(s) in {tmp_path} left out: .hidden.tmp",
+        f"1 file(s) of unknown suffix in {tmp_path} left out: x.bin",
+    )
+
+
+def test_tensors_that_are_not_read_are_told(tmp_path: Path) -> None:
+    write_step(tmp_path / "0", {"good": ONE})
+    for folder in ("0/sub", "other/deep", "other.max.d", "plots", "rank0/0/more"):
+        (tmp_path / folder).mkdir(parents=True)
+    for file in ("0/.b.npy", "0/sub/b.npy", "other/deep/b.pt", "rank0/0/more/b.max", "plots/b.png"):
+        (tmp_path / file).write_bytes(b"1")
+    write_step(tmp_path / "rank0" / "0", {"good": ONE})
+    dump = open_dump(tmp_path)
+    assert [entry.name for entry in dump.entries] == ["good", "good"]
+    assert dump.notes == (
+        f"1 folder(s) with tensor files in {tmp_path} left out: other",
+        f"1 hidden or temporary file(s) in {tmp_path}/0 left out: .b.npy",
+        f"1 folder(s) with tensor files in {tmp_path}/0 left out: sub",
+        f"1 folder(s) with tensor files in {tmp_path}/rank0/0 left out: more",
+    )
+
+
+def test_what_is_no_file_is_a_problem_by_its_name(tmp_path: Path) -> None:
+    write_step(tmp_path, {"good": ONE}, order=False)
+    (tmp_path / "dangling.npy").symlink_to("nowhere")
+    (tmp_path / "loop.pt").symlink_to("loop.pt")
+    (tmp_path / "folder.max").mkdir()
+    (tmp_path / "latest").symlink_to("nowhere")
+    os.mkfifo(tmp_path / "pipe.safetensors")
+    (tmp_path / "device.npy").symlink_to("/dev/zero")
+    dump = open_dump(tmp_path)
+    problems = {entry.name: dump.problems.get(entry) for entry in dump.entries}
+    assert problems == {
+        "dangling": f"expected a file, found nothing at {tmp_path}/dangling.npy",
+        "device": f"{tmp_path}/device.npy: expected a file, found a device",
+        "folder": f"{tmp_path}/folder.max: expected a file, found a folder",
+        "good": None,
+        "loop": f"cannot read {tmp_path}/loop.pt: Too many levels of symbolic links",
+        "pipe": f"{tmp_path}/pipe.safetensors: expected a file, found a pipe",
+    }
+    assert dump.notes == (f"1 file(s) of unknown suffix in {tmp_path} left out: latest",)
+    with pytest.raises(CorruptFileError, match=r"device\.npy: expected a file, found a device"):
+        dump.read(dump.entries[1])
 
 
 def test_nothing_there(tmp_path: Path) -> None:
@@ -195,13 +241,147 @@ def test_nothing_there(tmp_path: Path) -> None:
 
 def test_what_is_no_file(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.max")
-    with pytest.raises(BadInputError, match=r"found a device or pipe: .*pipe\.max"):
+    with pytest.raises(BadInputError, match=r"found a pipe: .*pipe\.max"):
         open_dump(tmp_path / "pipe.max")
+
+
+def test_an_order_that_is_no_file(tmp_path: Path) -> None:
     write_step(tmp_path, {"good": ONE}, order=False)
-    assert [entry.name for entry in open_dump(tmp_path).entries] == ["good"]
     (tmp_path / "tensor_names.txt").mkdir()
-    with pytest.raises(BadInputError, match=r"cannot read .*tensor_names\.txt: Is a directory"):
+    with pytest.raises(BadInputError, match=r"tensor_names\.txt: expected a file, found a folder"):
         open_dump(tmp_path)
+    (tmp_path / "tensor_names.txt").rmdir()
+    os.mkfifo(tmp_path / "tensor_names.txt")
+    with pytest.raises(BadInputError, match=r"tensor_names\.txt: expected a file, found a pipe"):
+        open_dump(tmp_path)
+
+
+def _as_folder(path: Path) -> None:
+    path.mkdir()
+
+
+def _as_circle(path: Path) -> None:
+    path.symlink_to(path.name)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (_as_folder, "expected a file, found a folder"),
+        (os.mkfifo, "expected a file, found a pipe"),
+        (_as_circle, "expected a manifest, found Too many levels of symbolic links"),
+    ],
+)
+def test_a_manifest_that_is_no_file(
+    tmp_path: Path, make: Callable[[Path], None], message: str
+) -> None:
+    write_step(tmp_path / "0", {"good": ONE})
+    make(tmp_path / "manifest.json")
+    for path in (tmp_path, tmp_path / "0"):
+        with pytest.raises(CorruptFileError, match=rf"manifest\.json: {message}"):
+            open_dump(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("a" * 300, "cannot read .*a: File name too long"),
+        ("a/" * 3000, "cannot read .*a: File name too long"),
+        ("a\0b", "cannot read .*a.x00b': embedded null byte"),
+        ("\ud800", "cannot read .*surrogates not allowed"),
+        ("file/below", "expected a file or folder, found nothing at .*below"),
+        ("circle", "cannot read .*circle: Too many levels of symbolic links"),
+        ("device", "expected a file or folder, found a device: .*device"),
+    ],
+)
+def test_paths_that_the_system_refuses(tmp_path: Path, name: str, message: str) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    (tmp_path / "circle").symlink_to("circle")
+    (tmp_path / "device").symlink_to("/dev/null")
+    with pytest.raises(BadInputError, match=message):
+        open_dump(tmp_path / name)
+
+
+def _gone(step: int) -> Callable[[Path], None]:
+    return lambda path: shutil.rmtree(path / str(step))
+
+
+def _empty(path: Path) -> None:
+    (path / "1" / "a.max").unlink()
+
+
+def _one_file(path: Path) -> None:
+    (path / "0" / "b.max").unlink()
+    (path / "0" / "tensor_names.txt").write_text("a\n")
+
+
+PROMISES = [
+    (_gone(1), {}, ["no tensors of step 1 are here (manifest: steps)"]),
+    (_empty, {}, ["no tensors of step 1 are here (manifest: steps)"]),
+    (_gone(1), {"steps": [0, 2]}, []),
+    (_gone(2), {"steps": [0, 2]}, ["no tensors of step 2 are here (manifest: steps)"]),
+    (_gone(1), {"steps": None}, ["no tensors of step 1 are here (manifest: steps)"]),
+    (_one_file, {}, []),  # nothing tells of it
+]
+
+
+@pytest.mark.parametrize(("damage", "options", "notes"), PROMISES)
+def test_steps_that_the_manifest_promises(
+    tmp_path: Path, damage: Callable[[Path], None], options: dict[str, Any], notes: list[str]
+) -> None:
+    write_dump(tmp_path, [{"a": ONE, "b": ONE}, {"a": ONE}, {"a": ONE}])
+    manifest = replace(make_manifest("max"), steps=3, options=options)
+    write_manifest(tmp_path / "manifest.json", manifest)
+    assert open_dump(tmp_path).complete
+    damage(tmp_path)
+    dump = open_dump(tmp_path)
+    assert (dump.complete, dump.notes) == (not notes, tuple(notes))
+
+
+def test_tensors_that_the_certificate_counts(tmp_path: Path) -> None:
+    write_dump(tmp_path, [{"a": ONE, "b": ONE}, {"a": ONE}])
+    certificate = CaptureCertificate(registered=2, fired=2, saved=3)
+    # Of 9 steps a filter let only two have tensors: the count tells that this is all.
+    manifest = replace(make_manifest("max"), steps=9, certificate=certificate)
+    write_manifest(tmp_path / "manifest.json", manifest)
+    assert open_dump(tmp_path).complete
+    _one_file(tmp_path)
+    dump = open_dump(tmp_path)
+    assert not dump.complete
+    assert dump.notes == (
+        "the run saved 3 tensors, 2 are here (manifest: saved)",
+        "no tensors of step 2, 3, 4, 5, 6, ... are here (manifest: steps)",
+    )
+    assert open_dump(tmp_path / "0").complete  # one step of it, as asked for
+
+
+def test_a_step_without_any_tensor_is_partial(tmp_path: Path) -> None:
+    write_step(tmp_path / "0", {"a": ONE})
+    (tmp_path / "1").mkdir()
+    dump = open_dump(tmp_path)
+    assert (dump.complete, dump.notes) == (False, (f"no tensors in {tmp_path}/1",))
+    (tmp_path / "1" / "tensor_names.txt").write_text("a\n")
+    dump = open_dump(tmp_path)
+    assert (dump.complete, found(dump)) == (False, [(0, 0, "a"), (1, 0, "a")])
+    assert list(dump.problems.values()) == [
+        f"tensor_names.txt lists a, but {tmp_path}/1 has no file for it"
+    ]
+
+
+def test_names_of_endless_digits(tmp_path: Path) -> None:
+    digits = "9" * 5000
+    torch.save({f"layers.{digits}": torch.ones(2), "layers.2": torch.ones(2)}, tmp_path / "x.pt")
+    (tmp_path / "tensor_names.txt").write_text(f"{digits}\nlayers.2\n")
+    names = [entry.name for entry in open_dump(tmp_path).entries]
+    assert names == [digits, "layers.2", f"layers.{digits}"]
+
+
+def test_numbered_folders_that_are_no_steps(tmp_path: Path) -> None:
+    write_step(tmp_path / "0", {"a": ONE})
+    write_step(tmp_path / "20261201123000", {"a": ONE})
+    dump = open_dump(tmp_path)
+    assert found(dump) == [(0, 0, "a")]
+    assert dump.notes == (f"1 folder(s) with tensor files in {tmp_path} left out: 20261201123000",)
 
 
 def test_a_manifest_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:

@@ -102,6 +102,10 @@ def test_missing_keys(tmp_path: Path, key: str) -> None:
     [
         ({"steps": "2"}, "expected another type as 'steps' in the manifest, found '2'"),
         ({"steps": True}, "expected another type as 'steps'"),
+        ({"steps": -1}, "an integer of at least 0 and at most 1000000 as 'steps' .* found -1"),
+        ({"steps": 10**30}, "at most 1000000 as 'steps' in the manifest, found 1000000"),
+        ({"schema_version": 0}, "an integer of at least 1 as 'schema_version' .* found 0"),
+        ({"schema_version": -1}, "an integer of at least 1 as 'schema_version' .* found -1"),
         ({"padding": "middle"}, "expected a padding of none, left, right, ragged"),
         ({"rows": [{"token_ids": ["a"]}]}, r"expected integers as 'token_ids' in rows\[0\]"),
         ({"rows": [3]}, r"expected a JSON object in rows\[0\], found 3"),
@@ -113,6 +117,12 @@ def test_missing_keys(tmp_path: Path, key: str) -> None:
 def test_values_of_another_type(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
     with pytest.raises(CorruptFileError, match=message):
         read_manifest(changed(tmp_path, **changes))
+
+
+def test_numbers_of_endless_digits(tmp_path: Path) -> None:
+    (tmp_path / "manifest.json").write_text('{"schema_version": ' + "9" * 5000 + "}")
+    with pytest.raises(CorruptFileError, match=r"manifest\.json: expected JSON, found .*digits"):
+        read_manifest(tmp_path / "manifest.json")
 
 
 def test_every_truncation_is_told(tmp_path: Path) -> None:

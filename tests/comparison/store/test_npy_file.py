@@ -1,5 +1,6 @@
 """The .npy reader."""
 
+import warnings
 from pathlib import Path
 
 import ml_dtypes
@@ -52,3 +53,35 @@ def test_text_is_refused(tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", np.array(["a"]))
     with pytest.raises(UnsupportedFormatError, match="expected numbers, found dtype <U1"):
         read_npy_file(tmp_path / "x.npy")
+
+
+def write_header(path: Path, header: str, data: bytes = b"") -> Path:
+    text = header.encode()
+    path.write_bytes(b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text + data)
+    return path
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        "''''",  # the tokenizer's errors
+        "{'descr': '<f4', 'fortran_order': False, 'shape': ((((",
+        "if x:\n  a\n b",
+        "(" * 9000,  # the parser's
+        "-" * 9000 + "1",
+        "{'descr': '<f4', 'fortran_order': False, 'shape': (" + "9" * 5001 + ",)}",
+        "\0",
+        "{'descr': 5, 'fortran_order': 1, 'shape': (1,)}",
+    ],
+)
+def test_headers_that_are_no_python(tmp_path: Path, header: str) -> None:
+    with pytest.raises(CorruptFileError, match=r"x\.npy: expected a \.npy file, found \S"):
+        read_npy_file(write_header(tmp_path / "x.npy", header))
+
+
+def test_headers_of_python_2_are_read_without_a_warning(tmp_path: Path) -> None:
+    header = "{'descr': '<f4', 'fortran_order': False, 'shape': (1L,)}"
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = read_npy_file(write_header(tmp_path / "x.npy", header, bytes(4)))
+    assert found.tolist() == [0]

@@ -3,6 +3,8 @@
 import os
 import pickle
 import random
+import zipfile
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,9 @@ import pytest
 import torch
 
 from comparison.schema.errors import BadInputError, CorruptFileError, UnsupportedFormatError
+from comparison.store import pt_file
 from comparison.store.pt_file import list_pt_keys, read_pt_tensor
+from comparison.store.tensor_file import list_file, read_tensor
 
 DTYPES = [
     torch.float16,
@@ -98,6 +102,119 @@ def test_a_dictionary_gives_several_tensors(tmp_path: Path) -> None:
         read_pt_tensor(tmp_path / "x.pt")
 
 
+@pytest.mark.parametrize(
+    ("content", "keys"),
+    [
+        ((torch.ones(1), torch.zeros(1)), ("0", "1")),
+        ((torch.ones(1),), ("0",)),
+        ((torch.ones(1), {"a": torch.zeros(1)}), ("0", "1.a")),
+        ([torch.ones(1), torch.zeros(1)], ("0", "1")),
+        ((torch.ones(1), 3), ("0",)),
+        ((torch.nn.Parameter(torch.ones(1)), torch.zeros(1)), ("0", "1")),
+        (torch.ones(1), None),
+        (torch.nn.Parameter(torch.ones(1)), None),
+    ],
+)
+@pytest.mark.parametrize("zipped", [True, False])
+def test_a_tuple_that_begins_with_a_tensor_is_no_lone_tensor(
+    tmp_path: Path, content: Any, keys: tuple[str, ...] | None, zipped: bool
+) -> None:
+    torch.save(content, tmp_path / "x.pt", _use_new_zipfile_serialization=zipped)
+    assert list_pt_keys(tmp_path / "x.pt") == keys
+    assert read_pt_tensor(tmp_path / "x.pt", keys and keys[0]).tolist() == [1]
+
+
+def test_keys_that_flatten_alike_are_told_apart_whatever_their_order(tmp_path: Path) -> None:
+    content = {
+        "a.b": torch.tensor(1),
+        "a": {"b": torch.tensor(2), "c": torch.tensor(3)},
+        1: torch.tensor(4),
+        "1": torch.tensor(5),
+        "['a']['b']": torch.tensor(6),
+    }
+    expected = {"['a.b']": 1, "['a']['b']~2": 2, "a.c": 3, "[1]": 4, "['1']": 5, "['a']['b']": 6}
+    for items in (content, dict(reversed(content.items()))):
+        torch.save(items, tmp_path / "x.pt")
+        keys = list_pt_keys(tmp_path / "x.pt")
+        assert keys is not None
+        assert {key: int(read_pt_tensor(tmp_path / "x.pt", key)) for key in keys} == expected
+
+
+def nested(depth: int) -> list[Any]:
+    value: list[Any] = [torch.ones(1)]
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+def doubled(times: int) -> list[Any]:
+    value: list[Any] = [torch.ones(1)]
+    for _ in range(times):
+        value = [value, value]
+    return value
+
+
+def circle() -> dict[str, Any]:
+    value: dict[str, Any] = {"t": torch.ones(1)}
+    value["again"] = value
+    return value
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (nested(200), "expected nesting of at most 100 levels, found more"),
+        (circle(), "expected nesting of at most 100 levels, found more"),
+        (doubled(30), "expected at most 1000000 values, found more; save a flat dictionary"),
+    ],
+    ids=["nested", "circle", "doubled"],
+)
+def test_more_than_anyone_saves(tmp_path: Path, content: Any, message: str) -> None:
+    torch.save(content, tmp_path / "x.pt")
+    with pytest.raises(UnsupportedFormatError, match=rf"x\.pt: {message}"):
+        list_pt_keys(tmp_path / "x.pt")
+
+
+def test_two_dictionaries_that_take_turns_are_loaded_once_each(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded: list[str] = []
+    load = pt_file._load
+
+    def counted(path: Path) -> Any:
+        loaded.append(path.name)
+        return load(path)
+
+    monkeypatch.setattr(pt_file, "_load", counted)
+    paths = [tmp_path / "x.pt", tmp_path / "y.pt"]
+    for path in paths:
+        torch.save({str(n): torch.ones(1) for n in range(20)}, path)
+    for path in paths:
+        list_pt_keys(path)
+    for n in range(20):
+        for path in paths:
+            read_pt_tensor(path, str(n))
+    assert loaded == ["x.pt", "y.pt"]
+
+
+@pytest.mark.parametrize("compression", [zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_damage_behind_a_compression(tmp_path: Path, compression: int) -> None:
+    torch.save(torch.arange(6.0), tmp_path / "x.pt")
+    with (
+        zipfile.ZipFile(tmp_path / "x.pt") as plain,
+        zipfile.ZipFile(tmp_path / "y.pt", "w", compression) as packed,
+    ):
+        for name in plain.namelist():
+            packed.writestr(name, plain.read(name))
+    content = bytearray((tmp_path / "y.pt").read_bytes())
+    begin = content.find(b"data.pkl") + 12
+    for position in range(begin, begin + 20):
+        content[position] ^= 0xFF
+    (tmp_path / "y.pt").write_bytes(content)
+    with pytest.raises(BadInputError, match=r"y\.pt: expected"):
+        list_pt_keys(tmp_path / "y.pt")
+
+
 @pytest.mark.parametrize("zipped", [True, False])
 def test_a_planted_pickle_does_not_run(tmp_path: Path, zipped: bool) -> None:
     target, path = tmp_path / "made", tmp_path / "x.pt"
@@ -126,12 +243,18 @@ def test_nothing_to_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "tensor",
-    [torch.ones(3).to_sparse(), torch.ones(3, device="meta")],
-    ids=["sparse", "meta"],
+    "make",
+    [
+        lambda: torch.ones(3).to_sparse(),
+        lambda: torch.ones(3, device="meta"),
+        lambda: torch.nested.nested_tensor([torch.ones(2), torch.ones(3)]),
+        lambda: torch.nested.nested_tensor([torch.ones(2), torch.ones(3)], layout=torch.jagged),
+    ],
+    ids=["sparse", "meta", "nested", "jagged"],
 )
-def test_tensors_that_are_no_plain_arrays(tmp_path: Path, tensor: torch.Tensor) -> None:
-    torch.save(tensor, tmp_path / "x.pt")
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_tensors_that_are_no_plain_arrays(tmp_path: Path, make: Callable[[], torch.Tensor]) -> None:
+    torch.save(make(), tmp_path / "x.pt")
     with pytest.raises(UnsupportedFormatError, match="expected a dense tensor with values"):
         read_pt_tensor(tmp_path / "x.pt")
 
@@ -159,5 +282,22 @@ def test_any_damage_gives_an_array_or_our_error(tmp_path: Path) -> None:
         try:
             for key in list_pt_keys(path) or (None,):
                 read_pt_tensor(path, key)
+        except BadInputError as error:
+            assert "x.pt" in str(error)  # noqa: PT017 -- some damage gives an array
+
+
+def test_any_damage_to_the_form_before_zip_gives_an_array_or_our_error(tmp_path: Path) -> None:
+    path = tmp_path / "x.pt"
+    content_of = {"a": torch.arange(6.0), "b": [torch.ones(2)]}
+    torch.save(content_of, path, _use_new_zipfile_serialization=False)
+    content = path.read_bytes()
+    generator = random.Random(7)
+    for _ in range(600):
+        damaged = bytearray(content)
+        damaged[generator.randrange(len(damaged))] ^= 1 << generator.randrange(8)
+        path.write_bytes(damaged[: generator.randrange(len(damaged)) or None])
+        try:
+            for entry in list_file(path, {}):
+                read_tensor(entry)
         except BadInputError as error:
             assert "x.pt" in str(error)  # noqa: PT017 -- some damage gives an array

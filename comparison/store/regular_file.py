@@ -1,0 +1,51 @@
+"""Opening files that others made: only regular ones, which have an end and never block."""
+
+import os
+import stat
+from pathlib import Path
+from typing import BinaryIO
+
+from comparison.schema.errors import CorruptFileError
+
+_KINDS = (
+    (stat.S_ISDIR, "a folder"),
+    (stat.S_ISFIFO, "a pipe"),
+    (stat.S_ISSOCK, "a socket"),
+    (stat.S_ISCHR, "a device"),
+    (stat.S_ISBLK, "a device"),
+)
+
+
+def open_regular(path: Path) -> BinaryIO:
+    """Open a regular file for reading, behind links too.
+
+    Raises:
+        CorruptFileError: a folder, pipe, socket or device lies there.
+        OSError: nothing lies there, or it cannot be opened.
+    """
+    _check_kind(path, os.stat(path).st_mode)  # opening some devices does something
+    # Without O_NONBLOCK, a pipe that took the file's place meanwhile would wait for a writer.
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        _check_kind(path, os.fstat(descriptor).st_mode)
+        return os.fdopen(descriptor, "rb")
+    except BaseException:
+        os.close(descriptor)
+        raise
+
+
+def kind_of_file(mode: int) -> str | None:
+    """Name what is no regular file, None for one that is.
+
+    Args:
+        mode: `st_mode` of the file.
+    """
+    if stat.S_ISREG(mode):
+        return None
+    return next((kind for is_kind, kind in _KINDS if is_kind(mode)), "a special file")
+
+
+def _check_kind(path: Path, mode: int) -> None:
+    kind = kind_of_file(mode)
+    if kind is not None:
+        raise CorruptFileError(f"{path}: expected a file, found {kind}")

@@ -1,0 +1,37 @@
+"""Only files are opened, and nothing waits for a writer."""
+
+import os
+import socket
+from pathlib import Path
+
+import pytest
+
+from comparison.schema.errors import CorruptFileError
+from comparison.store.regular_file import open_regular
+
+
+def test_a_file_and_a_link_to_it(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"content")
+    (tmp_path / "link").symlink_to("file")
+    for name in ("file", "link"):
+        with open_regular(tmp_path / name) as file:
+            assert file.read() == b"content"
+
+
+def test_what_is_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)  # the name of a socket must be short
+    os.mkfifo("pipe")
+    Path("folder").mkdir()
+    Path("device").symlink_to("/dev/null")
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind("socket")
+        for kind in ("pipe", "folder", "device", "socket"):
+            with pytest.raises(
+                CorruptFileError, match=f"^{kind}: expected a file, found a {kind}$"
+            ):
+                open_regular(Path(kind))
+
+
+def test_nothing_there(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        open_regular(tmp_path / "nothing")
