@@ -63,7 +63,9 @@ class GenericOracle(PipelineOracle):
         self.add_bos_token = add_bos_token
         self.max_cpu_patches = tuple(max_cpu_patches)
         self._device_encoding_map = dict(device_encoding_map)
-        self._prompts = tuple(DEFAULT_PROMPTS if prompts is None else prompts)
+        given = DEFAULT_PROMPTS if prompts is None else prompts
+        # One text is no list of prompts; taken apart it would pass for one.
+        self._prompts = given if isinstance(given, str) else tuple(given)
 
     def __repr__(self) -> str:
         """Show the class and the path."""

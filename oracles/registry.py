@@ -16,6 +16,7 @@ from oracles.hub_models import hub_model_oracles
 from oracles.oracle import PipelineOracle
 from oracles.packaged import PREFIX as PACKAGED_PREFIX
 from oracles.packaged import packaged_oracles
+from test_common.error_text import shown
 
 PIPELINE_ORACLES: dict[str, PipelineOracle] = {
     **hub_model_oracles(),
@@ -25,6 +26,7 @@ PIPELINE_ORACLES: dict[str, PipelineOracle] = {
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.\-]*/[\w.\-]+")
 _ANY_DEVICE = {"cpu": ("float32", "bfloat16"), "gpu": ("bfloat16", "float32")}
+_LONGEST_HUB_ID = 96  # what the Hub itself takes
 _OWN_PREFIXES = (tiny_random.PREFIX, PACKAGED_PREFIX)
 
 
@@ -42,19 +44,39 @@ def find_oracle(name: str) -> PipelineOracle:
     """
     if name in PIPELINE_ORACLES:
         return PIPELINE_ORACLES[name]
-    folder = Path(name).expanduser()
-    if (folder / "config.json").is_file():
-        return _local_oracle(folder)
-    if folder.exists():
+    if not name:
+        raise UnknownPipelineError("the name of the pipeline is empty")
+    folder = _path(name)
+    try:
+        if (folder / "config.json").is_file():
+            return _local_oracle(folder)
+        exists = folder.exists()
+    except OSError as error:  # a name that is too long, a folder that may not be entered
+        raise UnknownPipelineError(
+            f"pipeline {name!r:.80} cannot be looked up: {error.strerror or error}"
+        ) from error
+    if exists:
         raise UnknownPipelineError(
             f"{name} exists but is no model folder: it has no config.json{_nearest(name)}"
         )
-    if _HUB_ID.fullmatch(name) and not name.startswith(_OWN_PREFIXES):
+    if _is_hub_id(name):
         return GenericOracle(name, device_encoding_map=_ANY_DEVICE)
     raise UnknownPipelineError(
-        f"unknown pipeline {name!r}: expected a registered key, a local model folder, or a Hub id "
-        f"(organisation/model){_nearest(name)}"
+        f"unknown pipeline {name!r:.80}: expected a registered key, a local model folder, or a "
+        f"Hub id (organisation/model){_nearest(name)}"
     )
+
+
+def _path(name: str) -> Path:
+    try:
+        return Path(name).expanduser()
+    except RuntimeError:  # there is no such user
+        return Path(name)
+
+
+def _is_hub_id(name: str) -> bool:
+    own = name.startswith(_OWN_PREFIXES)
+    return not own and len(name) <= _LONGEST_HUB_ID and bool(_HUB_ID.fullmatch(name))
 
 
 def nearest_names(name: str, count: int = 3) -> list[str]:
@@ -108,9 +130,14 @@ def _local_oracle(folder: Path) -> GenericOracle:
 
 def _local_traits(config_path: Path) -> Traits:
     try:
-        config: Any = json.loads(config_path.read_text())
-    except (ValueError, OSError) as error:
+        config: Any = json.loads(config_path.read_text(encoding="utf-8"))
+    except (ValueError, OSError, RecursionError) as error:
         raise CorruptFileError(f"{config_path} cannot be read as JSON: {error}") from error
     if not isinstance(config, dict):
         raise CorruptFileError(f"{config_path} is not a JSON object")
-    return traits_of([str(entry) for entry in config.get("architectures") or ()])
+    names = config.get("architectures") or []
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise CorruptFileError(
+            f"{config_path}: architectures must be a list of names, found {shown(names)}"
+        )
+    return traits_of(names)

@@ -7,9 +7,11 @@ from contextlib import contextmanager
 from typing import Any
 
 from comparison.schema.errors import BadInputError
+from test_common.error_text import shown
 from test_common.layer_overrides import (
     LAYER_COUNT,
     create_layer_overrides,
+    layer_count_problem,
     load_hf_config,
     shorter_lists,
     sub_configs,
@@ -23,6 +25,28 @@ __all__ = [
     "load_hf_config",
     "merge_overrides",
 ]
+
+# Changing these would change nothing, or another thing than what they say.
+_FIXED = {
+    "model_type": "it chose the class of the configuration already",
+    "architectures": "it names the class of the checkpoint",
+    "auto_map": "it names code of the model's repository",
+    "transformers_version": "it tells who wrote the file",
+    "_name_or_path": "it tells where the file is",
+    "name_or_path": "it tells where the file is",
+    "dtype": "the encoding decides (--encoding)",
+    "torch_dtype": "the encoding decides (--encoding)",
+    "return_dict": "a run finds its results by name",
+}
+# Fields that take one value or a list of them.
+_ONE_OR_MANY = ("_token_id",)
+_KINDS: tuple[tuple[str, tuple[type, ...]], ...] = (
+    ("true or false", (bool,)),
+    ("a number", (int, float)),
+    ("a text", (str,)),
+    ("a list", (list, tuple)),
+    ("an object", (Mapping,)),
+)
 
 
 def merge_overrides(
@@ -60,12 +84,13 @@ def apply_hf_config_override(config: Any, overrides: Mapping[str, Any]) -> Any:
         overrides: field to value, nested like the configuration.
 
     Raises:
-        BadInputError: a field that the configuration does not have, with the nearest names; or a
-            value that it does not take. Nothing is changed when a field is unknown.
+        BadInputError: a field that the configuration does not have, with the nearest names; one
+            whose change has no meaning; or a value that it does not take, among them a number of
+            layers that the model does not have. Nothing is changed where that is known before.
     """
-    unknown = list(_unknown_fields(config, overrides, prefix=""))
-    if unknown:
-        raise BadInputError("hf_config_overrides: " + "; ".join(unknown))
+    problems = list(_problems(config, overrides, prefix=""))
+    if problems:
+        raise BadInputError("hf_config_overrides: " + "; ".join(problems))
     _apply(config, overrides, prefix="")
     return config
 
@@ -107,17 +132,42 @@ def _overriding(original: Callable[..., Any], overrides: Mapping[str, Any]) -> C
     return from_pretrained
 
 
-def _unknown_fields(config: Any, overrides: Mapping[str, Any], *, prefix: str) -> Iterator[str]:
+def _problems(config: Any, overrides: Mapping[str, Any], *, prefix: str) -> Iterator[str]:
     nested = dict(sub_configs(config))
     known = _known_fields(config)
     for name, value in overrides.items():
-        if name in nested:
+        if name in _FIXED:
+            yield f"{prefix}{name} cannot be overridden: {_FIXED[name]}"
+        elif name in nested:
             if not isinstance(value, Mapping):
                 yield f"{prefix}{name} is a configuration: expected an object, found {value!r}"
             else:
-                yield from _unknown_fields(nested[name], value, prefix=f"{prefix}{name}.")
+                yield from _problems(nested[name], value, prefix=f"{prefix}{name}.")
         elif name not in known:
             yield f"unknown field {prefix}{name}{_nearest(name, config)}"
+        else:
+            problem = layer_count_problem(config, name, value)
+            if problem is not None:
+                yield f"{prefix}{problem}"
+            else:
+                yield from _kind_problems(getattr(config, name, None), value, f"{prefix}{name}")
+
+
+def _kind_problems(current: Any, value: Any, path: str) -> Iterator[str]:
+    """Say where a value is of another kind than the present one; null, on either side, is none."""
+    expected, found = _kind(current), _kind(value)
+    if isinstance(current, Mapping) and isinstance(value, Mapping):
+        for key in value:
+            yield from _kind_problems(current.get(key), value[key], f"{path}.{key}")
+    elif path.endswith(_ONE_OR_MANY) and {expected, found} == {"a number", "a list"}:
+        return
+    elif expected != found and expected is not None and found is not None:
+        yield f"{path} must be {expected}, as {shown(current)} is, found {shown(value)}"
+
+
+def _kind(value: Any) -> str | None:
+    """Return what JSON calls a value; None for null, and for what JSON cannot hold."""
+    return next((name for name, types in _KINDS if isinstance(value, types)), None)
 
 
 def _known_fields(config: Any) -> set[str]:

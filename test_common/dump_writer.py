@@ -11,16 +11,19 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from comparison.schema.errors import UnwritableOutputError
-from comparison.schema.manifest import CaptureCertificate, Manifest
+from comparison.schema.manifest import CaptureCertificate, Manifest, RawTensor
 from comparison.schema.tensor_names import file_stem, name_of_stem, parse_tensor_name
-from comparison.store.atomic_file import atomic_file
 from comparison.store.manifest_file import MANIFEST_NAME, write_manifest
+from test_common.folder_lock import FolderLock
 from test_common.output_folder import (
     ORDER_FILE_NAME,
+    check_content,
     check_output_folder,
     clear_old_dump,
     unwritable,
 )
+from test_common.print_style import PrintStyle
+from test_common.tensor_files import SUFFIXES, write_tensor_file
 from test_common.torch_tensors import plain_copy, same_bytes
 
 if TYPE_CHECKING:
@@ -32,26 +35,37 @@ class DumpWriter:
 
     Nothing is created, and no earlier dump removed, before the first call that writes. Each file
     gets a temporary name and is renamed when it is whole; its name joins `tensor_names.txt` after
-    that. This is safe from a killed process, not from a power cut.
+    that. This is safe from a killed process, not from a power cut. From the first write to
+    `finish` or `close` no other writer can enter the folder.
 
     Attributes:
         out: the dump folder.
+        overwrite: whether an earlier dump in it may be replaced.
+        style: the kind of files that are written.
+        bytes_written: size of all tensor files so far, links counted as nothing.
     """
 
-    def __init__(self, out: Path, overwrite: bool = False) -> None:
+    def __init__(
+        self, out: Path, overwrite: bool = False, *, style: PrintStyle = PrintStyle.NATIVE
+    ) -> None:
         """Check the folder.
 
         Args:
             out: the dump folder; it and its parents need not exist.
             overwrite: whether an earlier dump in it may be replaced.
+            style: the kind of files to write.
 
         Raises:
             UnwritableOutputError: the folder is not empty, is a file, or cannot be written.
         """
         check_output_folder(out, overwrite)
         self.out = out
-        self._overwrite = overwrite
+        self.overwrite = overwrite
+        self.style = style
+        self.bytes_written = 0
+        self._raw_tensors: dict[str, RawTensor] = {}
         self._opened = False
+        self._lock: FolderLock | None = None
         self._step = 0
         self._folders: set[int] = set()
         self._names: set[str] = set()  # of this step
@@ -106,6 +120,13 @@ class DumpWriter:
         """
         self._open()
         self._write_manifest(replace(manifest, certificate=certificate, complete=complete))
+        self.close()
+
+    def close(self) -> None:
+        """Let other writers into the folder, also after a run that failed."""
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
 
     def step(self) -> None:
         """End a step; a step without tensors gets no folder."""
@@ -129,21 +150,34 @@ class DumpWriter:
         Raises:
             UnwritableOutputError: the folder cannot be written, or the disk is full.
         """
-        import torch
-
         folder = self._step_folder()
         name = self._free_name(name)
-        path = folder / f"{self.stem(name)}.pt"
+        path = folder / f"{self.stem(name)}{SUFFIXES[self.style]}"
         place = _place(tensor)
         with _errors_of(path):
             copy = plain_copy(tensor)
-            if not _link(self._written.get(place), path, copy):
-                with atomic_file(path) as file:
-                    torch.save(copy, file)
+            linked = self.style is PrintStyle.NATIVE and _link(self._written.get(place), path, copy)
+            if not linked:
+                self._write(copy, path, name)
                 self._written[place] = path
             _append_name(folder, name)
         self._names.add(name)
         return path
+
+    def _write(self, copy: torch.Tensor, path: Path, name: str) -> None:
+        raw = write_tensor_file(copy, path, style=self.style, name=name)
+        if raw is not None:
+            self.note_raw_tensor(path, raw)
+        self.bytes_written += path.stat().st_size
+
+    def note_raw_tensor(self, path: Path, raw: RawTensor) -> None:
+        """Keep dtype and shape of a file of bare bytes for the manifest.
+
+        Args:
+            path: the file, in a step's final folder.
+            raw: its dtype and shape.
+        """
+        self._raw_tensors[path.relative_to(self.out).as_posix()] = raw
 
     def engine_step_folder(self, step: int) -> Path:
         """Create the folder that an engine writes a step's files into by itself.
@@ -170,6 +204,10 @@ class DumpWriter:
     ) -> tuple[str, ...]:
         """Take over a step's folder once the engine has written its files.
 
+        Files that are not among `names` were printed by hand in the model's source, with
+        `x.print("name")`. They are listed too, after the others, since the engine does not tell
+        when it wrote them.
+
         Args:
             step: the step given to `engine_step_folder`.
             names: full tensor names in order of execution; the engine's labels were their `stem`.
@@ -189,20 +227,48 @@ class DumpWriter:
                     _append_name(folder, name)
                 else:
                     missing.append(name)
+            for name in self._printed_by_hand(folder, names, suffix=suffix):
+                _append_name(folder, name)
             if os.path.lexists(final):
                 raise UnwritableOutputError(f"step {step} is in {self.out} already")
             folder.rename(final)
+            self.bytes_written += sum(path.stat().st_size for path in final.iterdir())
         return tuple(missing)
 
+    def _printed_by_hand(self, folder: Path, names: Sequence[str], *, suffix: str) -> list[str]:
+        """Name the files that an engine wrote without a hook, oldest first."""
+        hooked = {ORDER_FILE_NAME, *(f"{self.stem(name)}{suffix}" for name in names)}
+        found = [
+            path
+            for path in folder.iterdir()
+            if path.name.endswith(suffix) and path.name not in hooked
+        ]
+        found.sort(key=lambda path: (path.stat().st_mtime_ns, path.name))
+        return [name_of_stem(path.name.removesuffix(suffix)) for path in found]
+
     def _open(self) -> None:
-        """Create the folder, or clear it of an earlier dump."""
-        if self._opened:
+        """Lock the folder, and before the first write create it, or clear it of an earlier dump."""
+        if self._lock is not None:
             return
-        check_output_folder(self.out, self._overwrite)  # it may have changed since
+        if not self._opened:
+            check_output_folder(self.out, self.overwrite)  # it may have changed since
         with _errors_of(self.out):
-            self.out.mkdir(parents=True, exist_ok=True)
-        clear_old_dump(self.out)
+            if not self._opened:
+                self.out.mkdir(parents=True, exist_ok=True)
+            self._lock = FolderLock(self.out)
+        if not self._opened:
+            self._clear()
         self._opened = True
+
+    def _clear(self) -> None:
+        """Clear the folder, now that no one else can write into it."""
+        try:
+            with _errors_of(self.out):
+                check_content(self.out, overwrite=self.overwrite)
+            clear_old_dump(self.out)
+        except UnwritableOutputError:
+            self.close()
+            raise
 
     def _step_folder(self) -> Path:
         """Return the current step's folder, made by us: neither a link nor there before."""
@@ -227,7 +293,11 @@ class DumpWriter:
         return unique
 
     def _write_manifest(self, manifest: Manifest) -> None:
-        self._manifest = replace(manifest, file_names=manifest.file_names | self.file_names)
+        self._manifest = replace(
+            manifest,
+            file_names=manifest.file_names | self.file_names,
+            raw_tensors=manifest.raw_tensors | self._raw_tensors,
+        )
         path = self.out / MANIFEST_NAME
         with _errors_of(path):
             write_manifest(path, self._manifest)
@@ -277,6 +347,8 @@ def _link(earlier: Path | None, path: Path, copy: torch.Tensor) -> bool:
 
 def _append_name(folder: Path, name: str) -> None:
     """Add a line to the names of a step; line breaks in a name are percent-encoded."""
-    line = "".join(c if c.isprintable() else quote(c, safe="") for c in name)
+    line = "".join(
+        c if c.isprintable() else quote(c, safe="", errors="surrogatepass") for c in name
+    )
     with (folder / ORDER_FILE_NAME).open("a", encoding="utf-8") as file:
         file.write(line + "\n")

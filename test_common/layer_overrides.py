@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from comparison.schema.errors import BadInputError
+from test_common.error_text import shown
 from test_common.model_load_errors import load_errors
 
 LAYER_COUNT = "num_hidden_layers"
@@ -49,11 +50,34 @@ def create_layer_overrides(
     if count is None:
         raise BadInputError(f"the configuration {type(config).__name__} names no number of layers")
     if keep > count:
-        raise BadInputError(
-            f"num_hidden_layers {keep} is more than the model has: {count}; give 1 to {count}, "
-            "or all"
-        )
+        raise BadInputError(_too_many(LAYER_COUNT, keep, count) + (", or all" if count > 0 else ""))
     return _overrides(config, keep)
+
+
+def layer_count_problem(config: Any, name: str, value: Any) -> str | None:
+    """Say why a value can be no number of layers; None where it can, and for other fields.
+
+    Args:
+        config: a transformers configuration.
+        name: a field of it, under any of its names.
+        value: what it is to become.
+    """
+    real_name = getattr(config, "attribute_map", {}).get(name, name)
+    counts = {getattr(config, "attribute_map", {}).get(count, count) for count in _LAYER_COUNTS}
+    if real_name not in counts:
+        return None
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        return f"{name} must be a whole number of at least 1, found {shown(value)}"
+    count = getattr(config, name, None)
+    if isinstance(count, int) and value > count:
+        return _too_many(name, value, count)
+    return None
+
+
+def _too_many(name: str, keep: int, count: int) -> str:
+    if count < 1:
+        return f"{name} {keep}: the model's own configuration says {count}"
+    return f"{name} {keep} is more than the model has: {count}; give 1 to {count}"
 
 
 def load_hf_config(

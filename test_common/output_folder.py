@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from comparison.schema.errors import UnwritableOutputError
+from comparison.schema.tensor_names import name_of_stem, parse_tensor_name
 from comparison.store.manifest_file import MANIFEST_NAME
+from test_common.folder_lock import check_unlocked, is_lock
 
 # As in comparison.store.step_folder, which takes a quarter of a second to import.
 ORDER_FILE_NAME = "tensor_names.txt"
 _STEP_FOLDER = re.compile(r"\d+(\.partial)?")
 _RANK_FOLDER = re.compile(r"rank\d+")
+_TENSOR_SUFFIXES = (".pt", ".max", ".safetensors")
+_TEMPORARY_FILE = re.compile(r"\.[0-9a-f]{32}\.tmp")  # of comparison.store.atomic_file
+_OUR_KEYS = {"schema_version", "engine"}
+_LISTED_NAMES = 3
 
 
 def check_output_folder(out: Path, overwrite: bool = False) -> None:
@@ -24,7 +34,8 @@ def check_output_folder(out: Path, overwrite: bool = False) -> None:
         overwrite: whether an earlier dump in it may be replaced.
 
     Raises:
-        UnwritableOutputError: it is a file, is not empty, or cannot be written.
+        UnwritableOutputError: it is a file, is not empty, cannot be written, is being written by
+            another run, or holds what is not part of a dump where a dump is to go.
     """
     place = out
     try:
@@ -37,13 +48,42 @@ def check_output_folder(out: Path, overwrite: bool = False) -> None:
                 f"output folder {out}: {place} is a file, give the path of a folder"
             )
         if place == out:
-            _check_content(out, overwrite=overwrite)
+            check_unlocked(out)
+            check_content(out, overwrite=overwrite)
         # Permission bits do not tell of read-only file systems, nor do they bind root.
         Path(tempfile.mkdtemp(prefix=".probe-", dir=place)).rmdir()
     except OSError as error:
         if isinstance(error, UnwritableOutputError):
             raise
         raise unwritable(place, error) from error
+
+
+def check_content(out: Path, *, overwrite: bool) -> None:
+    """Refuse a folder with content, unless it may be overwritten and is a dump.
+
+    Args:
+        out: a folder that exists.
+        overwrite: whether an earlier dump in it may be replaced.
+
+    Raises:
+        UnwritableOutputError: it is not empty, or holds what is not part of a dump where a dump
+            is to go.
+        OSError: it cannot be read.
+    """
+    # What is left of a killed run's lock locks nothing.
+    entries = sorted(entry for entry in out.iterdir() if not is_lock(entry))
+    if entries and not overwrite:
+        raise UnwritableOutputError(
+            f"output folder {out} is not empty ({_listing([entry.name for entry in entries])}): "
+            "give a new folder, or allow overwriting"
+        )
+    dump = _OldDump.read(out)
+    foreign = [str(path.relative_to(out)) for entry in entries for path in dump.foreign(entry)]
+    if foreign:
+        raise UnwritableOutputError(
+            f"output folder {out}: {_listing(foreign)} would be overwritten, and is not part of "
+            "a dump: give another folder"
+        )
 
 
 def clear_old_dump(out: Path) -> None:
@@ -72,34 +112,100 @@ def unwritable(path: Path, error: OSError) -> UnwritableOutputError:
     return UnwritableOutputError(f"cannot write {path}: {error.strerror or error}")
 
 
-def _check_content(out: Path, *, overwrite: bool) -> None:
-    """Refuse a folder with content, unless it may be overwritten and is a dump."""
-    entries = sorted(entry.name for entry in out.iterdir())
-    if entries and not overwrite:
-        shown = ", ".join(entries[:3]) + (", ..." if len(entries) > 3 else "")
-        raise UnwritableOutputError(
-            f"output folder {out} is not empty ({shown}): give a new folder, or allow overwriting"
-        )
-    foreign = [name for name in entries if not _may_remove(out / name)]
-    if foreign:
-        raise UnwritableOutputError(
-            f"output folder {out}: {', '.join(foreign[:3])} would be overwritten, and is not "
-            "part of a dump: give another folder"
-        )
+def _listing(names: list[str]) -> str:
+    more = len(names) - _LISTED_NAMES
+    return ", ".join(names[:_LISTED_NAMES]) + (f" and {more} more" if more > 0 else "")
 
 
 def _is_dump_name(name: str) -> bool:
     return bool(_STEP_FOLDER.fullmatch(name) or _RANK_FOLDER.fullmatch(name))
 
 
-def _may_remove(entry: Path) -> bool:
-    """Tell what overwriting leaves alone or may remove from a folder like `2024/` of photos."""
-    if entry.is_symlink() or not entry.is_dir() or not _is_dump_name(entry.name):
-        return True
-    if _RANK_FOLDER.fullmatch(entry.name):
-        return all(_may_remove(child) and _is_dump_name(child.name) for child in entry.iterdir())
-    children = list(entry.iterdir())
-    if any(child.is_dir() for child in children):
-        return False
-    names = {child.name for child in children}
-    return not names or ORDER_FILE_NAME in names or entry.name.endswith(".partial")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _OldDump:
+    """What a folder's manifest says of an earlier dump in it.
+
+    Attributes:
+        root: the folder.
+        manifest: its manifest, None where there is none of ours.
+    """
+
+    root: Path
+    manifest: dict[str, Any] | None
+
+    @classmethod
+    def read(cls, root: Path) -> _OldDump:
+        """Read the manifest, also that of a later version of these tools."""
+        try:
+            value = json.loads((root / MANIFEST_NAME).read_text(encoding="utf-8"))
+        except (OSError, ValueError, RecursionError):
+            value = None
+        ours = isinstance(value, dict) and value.keys() >= _OUR_KEYS
+        return cls(root=root, manifest=value if ours else None)
+
+    def foreign(self, entry: Path) -> Iterator[Path]:
+        """Yield what overwriting would remove or run into without its being part of a dump.
+
+        Args:
+            entry: something directly inside the folder, or inside one of its rank folders.
+        """
+        if entry.name == MANIFEST_NAME:
+            if self._manifest_of(entry.parent) is None:
+                yield entry
+        elif entry.is_symlink() or not _is_dump_name(entry.name):
+            return  # a link is removed and not followed, another name left alone
+        elif not entry.is_dir():
+            yield entry
+        elif _RANK_FOLDER.fullmatch(entry.name):
+            for child in sorted(entry.iterdir()):
+                if _STEP_FOLDER.fullmatch(child.name) or child.name == MANIFEST_NAME:
+                    yield from self.foreign(child)
+                elif not is_lock(child):
+                    yield child
+        else:
+            yield from self._foreign_in_step(entry)
+
+    def _foreign_in_step(self, folder: Path) -> Iterator[Path]:
+        children = sorted(folder.iterdir())
+        ours = self._manifest_of(folder.parent) is not None
+        if children and not ours and not any(c.name == ORDER_FILE_NAME for c in children):
+            yield folder  # a folder of someone's numbered checkpoints, for all that is known
+            return
+        names = _names_in(folder / ORDER_FILE_NAME)
+        for child in children:
+            if child.is_symlink() or not child.is_file() or not self._is_dump_file(child, names):
+                yield child
+
+    def _is_dump_file(self, file: Path, names: set[str]) -> bool:
+        if file.suffix in _TENSOR_SUFFIXES or file.name == ORDER_FILE_NAME:
+            return True
+        if _TEMPORARY_FILE.fullmatch(file.name):
+            return True
+        name = name_of_stem(file.name)  # bare bytes have no suffix
+        if name in names or file.name in names or self._is_raw(file):
+            return True
+        # MAX writes bare bytes before anyone knows their names.
+        being_written = file.parent.name.endswith(".partial") and self._style == "binary"
+        return being_written and parse_tensor_name(name) is not None
+
+    def _is_raw(self, file: Path) -> bool:
+        manifest = self.manifest or {}
+        raw = manifest.get("raw_tensors")
+        return isinstance(raw, dict) and file.relative_to(self.root).as_posix() in raw
+
+    @property
+    def _style(self) -> object:
+        options = (self.manifest or {}).get("options")
+        return options.get("style") if isinstance(options, dict) else None
+
+    def _manifest_of(self, folder: Path) -> dict[str, Any] | None:
+        if folder == self.root:
+            return self.manifest
+        return _OldDump.read(folder).manifest or self.manifest
+
+
+def _names_in(order_file: Path) -> set[str]:
+    try:
+        return set(order_file.read_text(encoding="utf-8", errors="replace").splitlines())
+    except OSError:
+        return set()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from types import TracebackType
@@ -59,14 +59,26 @@ class BasePrintHook(ABC):
     can be a context manager: it is removed at the end of the block.
     """
 
-    def __init__(self, filter: Filter | None = None) -> None:  # the documented name
+    def __init__(
+        self,
+        filter: Filter | None = None,  # the documented name
+        steps: Container[int] | None = None,
+    ) -> None:
         """Make a hook that is not attached to anything yet.
 
         Args:
             filter: what to capture: a glob, several globs, or a function. A glob is matched
                 with the layer's name and with the full tensor name; a function gets the full
                 tensor name. None captures everything.
+            steps: the steps to capture, None for all.
+
+        Raises:
+            TypeError: the filter or the steps are of another kind.
         """
+        _check_filter(filter)
+        if steps is not None and not isinstance(steps, Container):
+            raise TypeError(f"steps must be numbers of steps, such as {{0, 1}}, found {steps!r}")
+        self._steps = steps
         self._filter = filter
         self._records: dict[str, _Layer] = {}
         self._calls: Counter[str] = Counter()  # by name: a name may pass to another layer
@@ -75,7 +87,8 @@ class BasePrintHook(ABC):
         self._recorded: dict[int, list[str]] = {}
         self._step = 0
         self._removed = False
-        self._failed = False  # left by an exception
+        self._call_names: set[str] = set()  # of this step
+        self._failed = False  # a call did not end, or the block was left by an exception
 
     @abstractmethod
     def is_tensor(self, value: Any) -> bool:
@@ -135,9 +148,19 @@ class BasePrintHook(ABC):
             self.add_layer(layer, self._free_name(type(layer).__name__))
         record = self._by_id[id(layer)]
         record.fired = True
-        self._calls[record.name] += 1
-        count = self._calls[record.name]
-        return f"{record.name}({count})" if count > 1 else record.name
+        name = self._next_call_name(record.name)
+        self._call_names.add(name)
+        return name
+
+    def _next_call_name(self, name: str) -> str:
+        """Count up the call until no other layer has that name or will have it."""
+        while True:
+            self._calls[name] += 1
+            count = self._calls[name]
+            call_name = f"{name}({count})" if count > 1 else name
+            reserved = count > 1 and call_name in self._records  # a layer named `<module>(2)`
+            if not reserved and call_name not in self._call_names:
+                return call_name
 
     def capture_inputs(
         self, layer: object, call_name: str, args: Sequence[Any], kwargs: Mapping[str, Any]
@@ -159,13 +182,14 @@ class BasePrintHook(ABC):
         """End a step: the calls of the next one are counted anew and go to another folder."""
         self._step += 1
         self._calls.clear()
+        self._call_names.clear()
 
     def remove(self) -> None:
         """Detach the hook, and warn if it saw nothing or not all. A second call does nothing."""
         if self._removed:
             return
         self._detach()
-        complaint = self._complaint()
+        complaint = self._complaint() or self._broken_off()
         if complaint:
             warnings.warn(complaint, CaptureWarning, stacklevel=2)
 
@@ -201,7 +225,8 @@ class BasePrintHook(ABC):
         return "registered but never called"
 
     def _capture(self, record: _Layer, call_name: str, tree: TensorTree) -> None:
-        for suffix, tensor in tree.tensors:
+        wanted = self._steps is None or self._step in self._steps
+        for suffix, tensor in tree.tensors if wanted else ():
             name = f"{call_name}-{suffix}"
             if not self._passes(record.name, name):
                 continue
@@ -253,6 +278,10 @@ class BasePrintHook(ABC):
             text += "; nothing was captured. Was the model run, and through its __call__?"
         return text
 
+    def _broken_off(self) -> str:
+        """Say that a call did not end, empty if all did."""
+        return "a call of the model did not end: the capture is partial" if self._failed else ""
+
     def _wanted(self, layer_name: str) -> bool:
         """Tell whether the usual tensors of a layer that never fired would pass the filter."""
         usual = ("input_0", "output", "output_0")
@@ -269,11 +298,22 @@ class BasePrintHook(ABC):
         traceback: TracebackType | None,
     ) -> None:
         """Remove the hook; an exception under way is message enough."""
-        self._failed = exception is not None
+        self._failed = self._failed or exception is not None
         with warnings.catch_warnings():
             if exception is not None:
                 warnings.simplefilter("ignore", CaptureWarning)
             self.remove()
+
+
+def _check_filter(filter: object) -> None:
+    if filter is None or isinstance(filter, str) or callable(filter):
+        return
+    globs = isinstance(filter, Collection) and not isinstance(filter, Mapping | bytes)
+    if not globs or not all(isinstance(glob, str) for glob in filter):  # type: ignore[attr-defined]  # a collection
+        raise TypeError(
+            f"filter must be a glob, a list of globs, or a function from a tensor's name to "
+            f"whether to keep it, found {filter!r:.80}"
+        )
 
 
 def _listing(names: Sequence[str]) -> str:

@@ -1,10 +1,12 @@
 """Text to token ids, once, by the Hugging Face tokenizer, so that every engine gets the same."""
 
-from collections.abc import Sequence
+import operator
+from collections.abc import Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any
 
-from comparison.schema.errors import BadInputError
+from comparison.schema.errors import BadInputError, EngineError
+from test_common.error_text import describe, shown
 from test_common.model_load_errors import load_errors
 
 
@@ -21,7 +23,8 @@ def encode_prompts(
     """Return the token ids of each prompt.
 
     Args:
-        tokenizer_or_path: a Hugging Face tokenizer, or what to load it from.
+        tokenizer_or_path: a Hugging Face tokenizer, or what to load it from; None where there is
+            none, which leaves prompts of token ids.
         prompts: texts, or token ids, which pass unchanged.
         apply_chat_template: whether each text is one user message of a chat.
         add_bos_token: True: exactly one BOS in front; False: none; None: as the tokenizer does.
@@ -30,13 +33,18 @@ def encode_prompts(
         revision: Hub revision, where the tokenizer is given by path.
 
     Raises:
-        BadInputError: no prompt, an empty or too long one, an id that the tokenizer does not have,
-            no chat template, no BOS token.
+        BadInputError: no prompt, an empty or too long one, one that is neither text nor token ids,
+            an id that the tokenizer does not have, no chat template, no BOS token, or no
+            tokenizer.
+        EngineError: the tokenizer fails; its own last error is quoted.
         UnknownPipelineError: there is no such tokenizer.
         TryAgainError: the Hub cannot be reached.
     """
     if not prompts:
         raise BadInputError("no prompt given; at least one is needed")
+    problems = [prompt_problem(prompt, index=index) for index, prompt in enumerate(prompts)]
+    if any(problems):
+        raise BadInputError("; ".join(problem for problem in problems if problem is not None))
     tokenizer = _tokenizer(
         tokenizer_or_path, trust_remote_code=trust_remote_code, revision=revision or "main"
     )
@@ -52,7 +60,34 @@ def encode_prompts(
     return rows
 
 
+def prompt_problem(prompt: object, *, index: int) -> str | None:
+    """Say why something can be no prompt; None where it can.
+
+    Args:
+        prompt: a text that UTF-8 can spell, or the token ids of one as whole numbers.
+        index: its place among the prompts, for the message.
+    """
+    if isinstance(prompt, str):
+        try:
+            prompt.encode()
+        except UnicodeEncodeError as error:
+            character = prompt[error.start]
+            return f"prompt {index} is no text: character {error.start} is {character!a}"
+        return None
+    try:
+        # Not by the type Sequence: arrays and tensors of ids are as good.
+        if not isinstance(prompt, bytes | bytearray | Mapping | Set):
+            for place in range(len(prompt)):  # type: ignore[arg-type]  # tried out
+                operator.index(prompt[place])  # type: ignore[index]  # tried out
+            return None
+    except TypeError:
+        pass
+    return f"prompt {index} must be a text or a list of token ids, found {shown(prompt)}"
+
+
 def _tokenizer(tokenizer_or_path: Any, *, trust_remote_code: bool, revision: str) -> Any:
+    if tokenizer_or_path is None:
+        return None
     if not isinstance(tokenizer_or_path, str | Path):
         # A processor of a multimodal model holds its tokenizer.
         return getattr(tokenizer_or_path, "tokenizer", tokenizer_or_path)
@@ -68,8 +103,13 @@ def _tokenizer(tokenizer_or_path: Any, *, trust_remote_code: bool, revision: str
 def _encode(tokenizer: Any, text: str, *, index: int, apply_chat_template: bool) -> list[int]:
     if not text:
         raise BadInputError(f"prompt {index} is empty; give at least one character")
+    if tokenizer is None:
+        raise BadInputError(
+            f"prompt {index} is a text, and without a model path there is no tokenizer for it: "
+            "give token ids (--prompt-ids, or the oracle's prompts)"
+        )
     if not apply_chat_template:
-        return [int(token) for token in tokenizer(text)["input_ids"]]
+        return _ids(tokenizer, text, index=index)
     if not getattr(tokenizer, "chat_template", None):
         raise BadInputError(
             f"the tokenizer of {tokenizer.name_or_path} has no chat template; "
@@ -78,7 +118,18 @@ def _encode(tokenizer: Any, text: str, *, index: int, apply_chat_template: bool)
     chat = [{"role": "user", "content": text}]
     rendered = tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True)
     # The template writes the special tokens itself.
-    return [int(token) for token in tokenizer(rendered, add_special_tokens=False)["input_ids"]]
+    return _ids(tokenizer, rendered, index=index, add_special_tokens=False)
+
+
+def _ids(tokenizer: Any, text: str, *, index: int, **options: Any) -> list[int]:
+    try:
+        # Not verbose: what is too long is refused below, in our words.
+        return [int(token) for token in tokenizer(text, verbose=False, **options)["input_ids"]]
+    # Tokenizers may be code of the model's repository.
+    except Exception as error:
+        raise EngineError(
+            f"the tokenizer cannot encode prompt {index}: {describe(error)}"
+        ) from error
 
 
 def _with_bos(tokenizer: Any, ids: list[int], add_bos_token: bool | None) -> list[int]:
@@ -98,11 +149,16 @@ def _with_bos(tokenizer: Any, ids: list[int], add_bos_token: bool | None) -> lis
 
 
 def _checked_ids(tokenizer: Any, ids: Sequence[int], *, index: int) -> list[int]:
+    numbers = [operator.index(token) for token in ids]
+    if tokenizer is None:
+        return numbers
     size = len(tokenizer)
-    wrong = [token for token in ids if not 0 <= int(token) < size]
+    wrong = [token for token in numbers if not 0 <= token < size]
     if wrong:
-        raise BadInputError(f"prompt {index}: token ids {wrong} are not below {size} and >= 0")
-    return [int(token) for token in ids]
+        raise BadInputError(
+            f"prompt {index}: token ids {shown(wrong[:5])} are not below {size} and >= 0"
+        )
+    return numbers
 
 
 def _check_length(ids: list[int], *, index: int, max_length: int | None) -> None:

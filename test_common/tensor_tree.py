@@ -12,6 +12,7 @@ from typing import Any
 
 # Values that carry no tensor, and are no loss: skipped without a word.
 _PLAIN_TYPES = (type(None), bool, int, float, complex, str, bytes, enum.Enum, range, slice, type)
+_MOST_DEEP = 64  # far above any model's output, far below what Python can recurse
 _PLAIN_TORCH_TYPES = frozenset({"dtype", "device", "layout", "memory_format", "Generator"})
 
 
@@ -75,6 +76,14 @@ class _Walk:
 
     def visit(self, suffix: str, value: Any) -> None:
         """Add the tensors of one value."""
+        try:
+            self._visit(suffix, value)
+        # A container of the model's own may raise anything when it is looked into.
+        except Exception as error:
+            kind, reason = type(value).__name__, type(error).__name__
+            self.tree.opaque.append((suffix, f"{kind} cannot be looked into: {reason}"))
+
+    def _visit(self, suffix: str, value: Any) -> None:
         if self._is_tensor(value):
             self.tree.tensors.append((self._unique(suffix), value))
         elif not _is_plain(value) and id(value) not in self._open:
@@ -83,10 +92,16 @@ class _Walk:
                 reason = f"{type(value).__name__} is neither a tensor nor a container of tensors"
                 self.tree.opaque.append((suffix, reason))
                 return
+            if len(self._open) >= _MOST_DEEP:
+                reason = f"{type(value).__name__} lies more than {_MOST_DEEP} containers deep"
+                self.tree.opaque.append((suffix, reason))
+                return
             self._open.add(id(value))
-            for key, child in children:
-                self.visit(f"{suffix}_{key}", child)
-            self._open.discard(id(value))
+            try:
+                for key, child in children:
+                    self.visit(f"{suffix}_{key}", child)
+            finally:
+                self._open.discard(id(value))
 
     def _unique(self, suffix: str) -> str:
         """Tell apart `{"0_1": x}` and `[[_, x]]`, or the keys 0 and "0"."""

@@ -30,7 +30,8 @@ def build_torch_model(
     Args:
         model_path: local folder or Hub id.
         encoding: `float32`, `bfloat16`, `float16` or `float64`.
-        device: `cpu`, `gpu`, `gpu:0`, or a torch.device.
+        device: `cpu`, `gpu`, `gpu:0`, a torch.device, or `gpu:0,1`: the layers are spread over
+            these with accelerate's `device_map="auto"`.
         auto_model_cls: transformers class, or its name; by default the task's.
         auto_processor_cls: transformers class, or its name; by default AutoTokenizer.
         config_params: of these `trust_remote_code` and `huggingface_model_revision` are used.
@@ -38,22 +39,25 @@ def build_torch_model(
 
     Raises:
         UnsupportedFormatError: torch cannot hold the encoding.
-        BadInputError: the device or a class name does not exist, or access is refused.
+        BadInputError: the device or a class name does not exist, a class loads another thing than
+            it should, or access is refused.
         UnknownPipelineError: there is no such model.
         TryAgainError: the Hub cannot be reached.
         EngineError: transformers cannot load the model, or weights are missing.
     """
     dtype = torch_dtype(encoding)
-    torch_device = resolve_torch_device(device)
+    torch_device = resolve_torch_device(str(device).split(",")[0])
+    several = "," in str(device)
+    placement = _device_map(str(device)) if several else {}
     model_class = _resolve(
         auto_model_cls or _DEFAULT_MODEL_CLASS.get(task, "AutoModelForCausalLM"), "auto_model_cls"
     )
     processor_class = _resolve(auto_processor_cls or "AutoTokenizer", "auto_processor_cls")
     hub = hub_arguments(config_params or {})
     with load_errors(model_path, engine="torch"):
-        model = _load_model(model_class, model_path, dtype=dtype, hub=hub)
-        data_processor = processor_class.from_pretrained(model_path, **hub)
-        model = model.to(torch_device).eval()
+        model = _load_model(model_class, model_path, dtype=dtype, hub=hub | placement)
+        data_processor = _load_processor(processor_class, model_path, hub=hub)
+        model = (model if several else model.to(torch_device)).eval()
     return TorchModelAndDataProcessor(model=model, data_processor=data_processor)
 
 
@@ -82,6 +86,17 @@ def torch_dtype(encoding: str) -> "torch.dtype":
             "weights give the oracle torch_model_path, the model before quantisation"
         )
     return getattr(torch, encoding)
+
+
+def _device_map(device: str) -> dict[str, Any]:
+    """Return the `from_pretrained` arguments that spread a model over `gpu:0,1`."""
+    import torch
+
+    indices = [int(index) for index in device.partition(":")[2].split(",")]
+    for index in indices:
+        resolve_torch_device(f"gpu:{index}")
+    free = {index: torch.cuda.mem_get_info(index)[0] for index in indices}
+    return {"device_map": "auto", "max_memory": free}
 
 
 def resolve_torch_device(device: Any) -> "torch.device":
@@ -122,7 +137,7 @@ def _load_model(
     # Given explicitly, so that overrides of AutoConfig reach concrete classes too.
     config = AutoConfig.from_pretrained(model_path, **hub)
     with quiet_load():
-        model, info = model_class.from_pretrained(
+        loaded = model_class.from_pretrained(
             model_path,
             config=config,
             dtype=dtype,
@@ -131,5 +146,21 @@ def _load_model(
             ignore_mismatched_sizes=True,  # reported below, with the shapes
             **hub,
         )
+    if not isinstance(loaded, tuple):  # a tokenizer knows no loading info
+        raise BadInputError(f"auto_model_cls: {model_class.__name__} loads no model")
+    model, info = loaded
     check_weights(model_path, info, config)
     return model
+
+
+def _load_processor(processor_class: Any, model_path: str, *, hub: Mapping[str, Any]) -> Any:
+    import torch
+
+    with quiet_load():
+        loaded = processor_class.from_pretrained(model_path, **hub)
+    if isinstance(loaded, torch.nn.Module):
+        raise BadInputError(
+            f"auto_processor_cls: {processor_class.__name__} loads a model, no tokenizer or "
+            "processor"
+        )
+    return loaded

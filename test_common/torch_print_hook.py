@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+import sys
+import threading
+from collections.abc import Container, Iterator
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
@@ -11,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from comparison.schema.manifest import Manifest, Padding
 from test_common.console_sink import ConsoleSink
 from test_common.dump_writer import DumpWriter
+from test_common.error_text import describe
 from test_common.print_hook import BasePrintHook, Filter, TensorSink
 from test_common.torch_tensors import reason_unreadable
 
@@ -23,6 +27,8 @@ _NOT_CALLED = (
     "(hooks need module(...)), or run inside torch.compile"
 )
 _COMPILED = "runs inside torch.compile, where hooks do not run: run the model without it"
+
+_SCRIPTED = "a ScriptModule, which runs no hooks: use the model before torch.jit"
 
 
 class TorchPrintHook(BasePrintHook):
@@ -45,6 +51,7 @@ class TorchPrintHook(BasePrintHook):
         *,
         sink: TensorSink | None = None,
         overwrite: bool = False,
+        steps: Container[int] | None = None,
     ) -> None:
         """Make a hook; `name_layers` attaches it.
 
@@ -55,14 +62,20 @@ class TorchPrintHook(BasePrintHook):
             sink: where to put tensors instead of `export_path` or the console; whoever gives it
                 also writes the manifest.
             overwrite: whether an earlier dump in `export_path` may be replaced.
+            steps: the steps to capture, None for all.
 
         Raises:
-            ValueError: both `export_path` and `sink` are given.
+            TypeError: `export_path`, `filter` or `steps` is of another kind.
+            ValueError: both `export_path` and `sink` are given, or `export_path` is empty.
             UnwritableOutputError: `export_path` cannot be used.
         """
-        super().__init__(filter)
+        super().__init__(filter, steps)
         if export_path is not None and sink is not None:
             raise ValueError("give export_path or sink, not both")
+        if export_path is not None and not isinstance(export_path, str | os.PathLike):
+            raise TypeError(f"export_path must be the path of a folder, found {export_path!r:.80}")
+        if export_path == "":
+            raise ValueError("export_path is empty: name a folder, or leave it out to print")
         self._writer: DumpWriter | None = None
         if export_path is not None:
             self._writer = DumpWriter(Path(export_path), overwrite=overwrite)
@@ -70,7 +83,9 @@ class TorchPrintHook(BasePrintHook):
         own = ConsoleSink() if self._writer is None else self._writer
         self._sink: TensorSink = own if sink is None else sink
         self._handles: dict[int, list[RemovableHandle]] = {}
-        self._open_calls: dict[int, list[str]] = {}
+        # Name of each call that runs, and the exception that was being handled when it began.
+        self._open_calls: dict[int, list[tuple[str, BaseException | None]]] = {}
+        self._mutex = threading.RLock()  # replicas of a model run in threads
         self._compiled: set[str] = set()
         self._roots: dict[str, torch.nn.Module] = {}
 
@@ -79,15 +94,23 @@ class TorchPrintHook(BasePrintHook):
 
         Modules are named by their path below `name`. One that is registered under two paths is
         hooked once, and the other path noted. Naming the same model again takes in modules that
-        were exchanged; a second model is called `model2`.
+        were exchanged; a second model is called `model2`. After `remove()` the hook begins a new
+        step, if the last one holds anything.
 
         Args:
             model: the model.
             name: name of its root.
+
+        Raises:
+            TypeError: the model is no module, or a ScriptModule; or the name is no text.
+            UnwritableOutputError: the manifest cannot be written.
         """
+        _check_model(model, name)
         if self._writer is not None and (self._manifest is None or self._removed):
             self._manifest = self._manifest or _describe(model)
             self._writer.start(self._manifest)
+        if self._removed and self._recorded.get(self._step):
+            self.step()
         self._removed = False
         root = self._root_name(model, name)
         for path, module, compiled in self._walk(model, root):
@@ -98,7 +121,7 @@ class TorchPrintHook(BasePrintHook):
     def step(self) -> None:
         """End a step: tensors of the next one go to the next folder."""
         super().step()
-        self._open_calls.clear()
+        self._drop_open_calls()
         self._sink.step()
 
     def is_tensor(self, value: Any) -> bool:
@@ -113,7 +136,14 @@ class TorchPrintHook(BasePrintHook):
         if reason is not None:
             self.skip(name, reason)
             return False
-        self._sink.save(name, value.detach())
+        try:
+            self._sink.save(name, value.detach())
+        # Never end the model's own run for one tensor; a disk that is full is another matter.
+        except (RuntimeError, TypeError, ValueError, MemoryError) as error:
+            if isinstance(error, OSError):  # as our own error of the folder is
+                raise
+            self.skip(name, f"cannot be saved: {describe(error)}")
+            return False
         return True
 
     def reason_not_fired(self, name: str) -> str:
@@ -125,7 +155,7 @@ class TorchPrintHook(BasePrintHook):
             for handle in handles:
                 handle.remove()
         self._handles.clear()
-        self._open_calls.clear()
+        self._drop_open_calls()
         self._roots.clear()
         super()._detach()
         if self._writer is not None and self._manifest is not None:
@@ -133,6 +163,11 @@ class TorchPrintHook(BasePrintHook):
             # After an exception, or with nothing captured, the dump stays marked as partial.
             whole = not self._failed and bool(self._recorded)
             self._writer.finish(manifest, self.certificate(), complete=whole)
+
+    def _drop_open_calls(self) -> None:
+        """Forget the calls that run; their outputs can no longer be taken."""
+        self._failed = self._failed or any(self._open_calls.values())
+        self._open_calls.clear()
 
     def _root_name(self, model: torch.nn.Module, name: str) -> str:
         """Return the name that the model has, or the next free one."""
@@ -155,6 +190,9 @@ class TorchPrintHook(BasePrintHook):
                 self.skip(path, f"the same module as {seen[id(module)]}, saved under that name")
                 continue
             seen[id(module)] = path
+            if _is_script(module):
+                self.skip(path, _SCRIPTED)
+                continue
             wrapped = module._modules.get("_orig_mod")  # torch.compile(module)
             inside = compiled or wrapped is not None or module._compiled_call_impl is not None
             yield path, module, compiled or (inside and wrapped is None)
@@ -187,9 +225,11 @@ class TorchPrintHook(BasePrintHook):
             if name is not None:
                 self._compiled.add(name)
             return
-        call_name = self.begin_call(module)
-        self._open_calls.setdefault(id(module), []).append(call_name)
-        self.capture_inputs(module, call_name, args, kwargs)
+        with self._mutex:
+            call_name = self.begin_call(module)
+            call = (call_name, sys.exc_info()[1])
+            self._open_calls.setdefault(id(module), []).append(call)
+            self.capture_inputs(module, call_name, args, kwargs)
 
     def _after(
         self, module: torch.nn.Module, args: tuple[Any, ...], kwargs: Any, outputs: Any
@@ -199,9 +239,34 @@ class TorchPrintHook(BasePrintHook):
 
         if torch.compiler.is_compiling():
             return
-        calls = self._open_calls.get(id(module))
-        if calls:
-            self.capture_outputs(module, calls.pop(), outputs)
+        with self._mutex:
+            calls = self._open_calls.get(id(module))
+            if not calls:
+                return
+            call_name, handled_before = calls.pop()
+            raised = sys.exc_info()[1]
+            if outputs is None and raised is not None and raised is not handled_before:
+                # What a model catches itself is its own business.
+                self._failed = self._failed or not any(self._open_calls.values())
+                return
+            self.capture_outputs(module, call_name, outputs)
+
+
+def _check_model(model: object, name: object) -> None:
+    import torch
+
+    if not isinstance(model, torch.nn.Module):
+        raise TypeError(f"expected a torch.nn.Module, found {type(model).__name__}")
+    if _is_script(model):
+        raise TypeError(f"{type(model).__name__} is {_SCRIPTED}")
+    if not isinstance(name, str):
+        raise TypeError(f"the name of a model must be a text, found {name!r:.80}")
+
+
+def _is_script(module: torch.nn.Module) -> bool:
+    import torch
+
+    return isinstance(module, torch.jit.ScriptModule)
 
 
 def _is_callable(module: torch.nn.Module) -> bool:

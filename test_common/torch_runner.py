@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from comparison.schema.errors import BadInputError, EngineError
 from comparison.schema.manifest import Padding
+from test_common.error_text import shown
 from test_common.print_hook import BasePrintHook
 from test_common.torch_batch import CACHE_ARGUMENT, ModelCall, check_rows, device_of, pad_rows
 
@@ -54,6 +55,31 @@ class TorchEncoderRun:
     embeddings: npt.NDArray[np.float32]
     padding: Padding
     notes: tuple[str, ...] = ()
+
+
+def check_runnable(model: object, rows: Sequence[Sequence[int]], *, logits: bool) -> None:
+    """Raise what is known without a run, so that a model that cannot be run leaves no dump behind.
+
+    Args:
+        model: what an oracle gave as the model.
+        rows: the token ids of each row, without padding.
+        logits: whether the model is to give logits, and not embeddings.
+
+    Raises:
+        BadInputError: the rows are none for this model, as in `run_torch`.
+        EngineError: it is no module, or a transformers model without a head.
+    """
+    import torch
+
+    if not isinstance(model, torch.nn.Module):
+        raise EngineError(f"the model must be a torch.nn.Module, it is {shown(model)}")
+    check_rows(model, rows)
+    ModelCall(model, rows)
+    if logits and _has_no_head(model):
+        raise EngineError(
+            f"{type(model).__name__} has no head and gives no logits: let the oracle's "
+            "auto_model_cls be AutoModelForCausalLM, or its task EMBEDDINGS_GENERATION"
+        )
 
 
 def run_torch(
@@ -194,6 +220,15 @@ def pool_embeddings(
         return hidden[torch.arange(len(hidden), device=hidden.device), last]
     weights = mask.unsqueeze(-1).to(hidden.dtype)  # [B, S, 1]
     return (hidden * weights).sum(dim=1) / weights.sum(dim=1)
+
+
+def _has_no_head(model: torch.nn.Module) -> bool:
+    """Tell a transformers model whose output is hidden states; of other models nothing is known."""
+    from transformers import PreTrainedModel
+
+    if not isinstance(model, PreTrainedModel) or model.can_generate():
+        return False
+    return model.get_output_embeddings() is None
 
 
 def _logits(output: Any) -> torch.Tensor:

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from typing import TYPE_CHECKING, Any
+
+from comparison.numerics.dtypes import dtype_of_name
 
 if TYPE_CHECKING:
+    import numpy as np
     import torch
+
+_PART_OF_A_BYTE = re.compile(r"torch\.u?int[1-7]")  # dtypes that torch cannot even copy
 
 
 def reason_unreadable(tensor: torch.Tensor) -> str | None:
@@ -15,7 +21,8 @@ def reason_unreadable(tensor: torch.Tensor) -> str | None:
         tensor: a tensor of any kind.
 
     Returns:
-        The reason for meta, fake, traced, sparse, nested, quantized and wrapper tensors.
+        The reason for meta, fake, traced, sparse, nested, quantized and wrapper tensors, and for
+        integers of less than a byte.
     """
     import torch
     from torch._subclasses.fake_tensor import is_fake
@@ -28,6 +35,10 @@ def reason_unreadable(tensor: torch.Tensor) -> str | None:
     if tensor.is_quantized or tensor.layout is not torch.strided:
         kind = str(tensor.dtype if tensor.is_quantized else tensor.layout).removeprefix("torch.")
         return f"a {kind} tensor is not a plain array"
+    if tensor.is_nested:  # the old kind, whose layout says strided
+        return "a nested tensor is not a plain array"
+    if _PART_OF_A_BYTE.fullmatch(str(tensor.dtype)):
+        return f"torch cannot copy {str(tensor.dtype).removeprefix('torch.')}"
     if is_traceable_wrapper_subclass(tensor):
         return f"{type(tensor).__name__} wraps other tensors and is not a plain array"
     return None
@@ -60,3 +71,22 @@ def same_bytes(first: torch.Tensor, second: torch.Tensor) -> bool:
         first.reshape(-1).view(torch.uint8),
         second.reshape(-1).view(torch.uint8),
     )
+
+
+def as_array(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
+    """View a tensor's memory as an array of the same dtype, bfloat16 and float8 included.
+
+    Args:
+        tensor: a contiguous tensor in main memory.
+
+    Raises:
+        UnsupportedFormatError: NumPy and ml_dtypes have no such dtype.
+    """
+    import torch
+
+    dtype = dtype_of_name(str(tensor.dtype).removeprefix("torch."))
+    if tensor.dim() == 0:
+        return as_array(tensor.reshape(1)).reshape(())
+    # Bytes, since torch gives NumPy only the dtypes that NumPy itself has.
+    flat = tensor.reshape(-1).view(torch.uint8).numpy()
+    return flat.view(dtype).reshape(tuple(tensor.shape))

@@ -86,7 +86,7 @@ def test_folder_without_config_is_no_model(tmp_path: Path) -> None:
         find_oracle(str(tmp_path))
 
 
-@pytest.mark.parametrize("content", ["{", "\xff\xfe"])
+@pytest.mark.parametrize("content", ["{", "\xff\xfe", "[" * 100_000, '{"a": 1' + "0" * 5000 + "}"])
 def test_config_that_is_no_json_is_corrupt(tmp_path: Path, content: str) -> None:
     (tmp_path / "config.json").write_text(content, encoding="latin-1")
     with pytest.raises(CorruptFileError, match=r"config\.json cannot be read as JSON"):
@@ -97,6 +97,38 @@ def test_config_that_is_no_object_is_corrupt(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("[]")
     with pytest.raises(CorruptFileError, match="is not a JSON object"):
         find_oracle(str(tmp_path))
+
+
+@pytest.mark.parametrize("value", ["5", '"LlamaForCausalLM"', "[5]", '{"a": 1}', "true"])
+def test_architectures_that_are_no_list_of_names_are_corrupt(tmp_path: Path, value: str) -> None:
+    (tmp_path / "config.json").write_text(f'{{"architectures": {value}}}')
+    with pytest.raises(CorruptFileError, match="architectures must be a list of names, found "):
+        find_oracle(str(tmp_path))
+
+
+@pytest.mark.parametrize("value", ["null", "[]"])
+def test_architectures_may_be_left_out(tmp_path: Path, value: str) -> None:
+    (tmp_path / "config.json").write_text(f'{{"architectures": {value}}}')
+    assert find_oracle(str(tmp_path)).task_name == "TEXT_GENERATION"
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("~no-such-user/x y", "unknown pipeline '~no-such-user/x y': expected a registered key"),
+        ("", "the name of the pipeline is empty"),
+        ("a" * 5000, "cannot be looked up: File name too long"),
+        ("a/" * 3000, "cannot be looked up: File name too long"),
+        ("org/" + "a" * 93, "unknown pipeline 'org/aaa"),
+        ("a\0b", "unknown pipeline 'a\\x00b': expected"),
+        ("a\ud800/b", "unknown pipeline 'a\\ud800/b': expected"),
+    ],
+)
+def test_name_that_can_be_no_path(name: str, told: str) -> None:
+    with pytest.raises(UnknownPipelineError) as raised:
+        find_oracle(name)
+    assert told in str(raised.value)
+    assert len(str(raised.value)) < 300
 
 
 @pytest.mark.parametrize(

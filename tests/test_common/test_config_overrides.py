@@ -111,9 +111,100 @@ def test_nested_configuration_takes_an_object_only() -> None:
         apply_hf_config_override(transformers.Gemma3Config(), {"text_config": 3})
 
 
-def test_value_of_a_wrong_type() -> None:
-    with pytest.raises(BadInputError, match=r"num_hidden_layers does not take 'many': .*int"):
-        apply_hf_config_override(transformers.LlamaConfig(), {"num_hidden_layers": "many"})
+@pytest.mark.parametrize("value", [0, -3, "many", None, [1], {"a": 1}, 2.0, True, 1.5])
+@pytest.mark.parametrize("config_class", ["LlamaConfig", "GPT2Config", "T5Config"])
+def test_value_that_is_no_number_of_layers(config_class: str, value: Any) -> None:
+    config = getattr(transformers, config_class)()
+    with pytest.raises(BadInputError, match="num_hidden_layers must be a whole number of at least"):
+        apply_hf_config_override(config, {"num_hidden_layers": value})
+
+
+def test_layers_of_every_name_and_depth_are_checked() -> None:
+    for config, overrides in (
+        (transformers.GPT2Config(), {"n_layer": 0}),
+        (transformers.T5Config(), {"num_decoder_layers": 0}),
+        (transformers.Gemma3Config(), {"text_config": {"num_hidden_layers": 0}}),
+        (transformers.Gemma3Config(), {"vision_config": {"num_hidden_layers": 0}}),
+    ):
+        with pytest.raises(BadInputError, match=r"must be a whole number of at least 1, found 0$"):
+            apply_hf_config_override(config, overrides)
+
+
+def test_more_layers_than_the_model_has() -> None:
+    with pytest.raises(BadInputError, match=r"num_hidden_layers 9 is more than .* 8; give 1 to 8$"):
+        apply_hf_config_override(_gemma(), {"num_hidden_layers": 9})
+
+
+@pytest.mark.parametrize(
+    ("overrides", "reason"),
+    [
+        ({"model_type": "bert"}, "model_type cannot be overridden: it chose the class"),
+        ({"architectures": ["X"]}, "architectures cannot be overridden: it names the class"),
+        ({"transformers_version": None}, "transformers_version cannot be overridden: it tells who"),
+        ({"auto_map": {}}, "auto_map cannot be overridden: it names code"),
+        ({"_name_or_path": "x"}, "_name_or_path cannot be overridden: it tells where"),
+        ({"dtype": 5}, r"dtype cannot be overridden: the encoding decides \(--encoding\)"),
+        ({"torch_dtype": "x"}, "torch_dtype cannot be overridden: the encoding decides"),
+        ({"return_dict": False}, "return_dict cannot be overridden: a run finds its results"),
+    ],
+)
+def test_field_whose_change_has_no_meaning(overrides: dict[str, Any], reason: str) -> None:
+    with pytest.raises(BadInputError, match=f"^hf_config_overrides: {reason}"):
+        apply_hf_config_override(transformers.LlamaConfig(), overrides)
+    with pytest.raises(BadInputError, match=rf"^hf_config_overrides: text_config\.{reason}"):
+        apply_hf_config_override(transformers.Gemma3Config(), {"text_config": overrides})
+
+
+@pytest.mark.parametrize(
+    ("overrides", "reason"),
+    [
+        ({"hidden_size": "x"}, "hidden_size must be a number, as 4096 is, found 'x'"),
+        ({"hidden_size": True}, "hidden_size must be a number, as 4096 is, found True"),
+        ({"hidden_act": 5}, "hidden_act must be a text, as 'silu' is, found 5"),
+        ({"use_cache": 1}, "use_cache must be true or false, as True is, found 1"),
+        ({"eos_token_id": "x"}, "eos_token_id must be a number, as 2 is, found 'x'"),
+        (
+            {"rope_parameters": {"rope_theta": "x"}},
+            "rope_parameters.rope_theta must be a number, as 10000.0 is, found 'x'",
+        ),
+        (
+            {"rope_parameters": 5},
+            "rope_parameters must be an object, as {'rope_theta': 10000.0, 'rope_type': 'default'} "
+            "is, found 5",
+        ),
+    ],
+)
+def test_value_of_another_kind_than_the_present_one(overrides: dict[str, Any], reason: str) -> None:
+    config = transformers.LlamaConfig()
+    before = config.to_dict()
+    with pytest.raises(BadInputError) as raised:
+        apply_hf_config_override(config, {"vocab_size": 7, **overrides})
+    assert str(raised.value) == f"hf_config_overrides: {reason}"
+    assert config.to_dict() == before
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        {"eos_token_id": [1, 2]},
+        {"pad_token_id": 0},
+        {"bos_token_id": None},
+        {"rope_parameters": {"rope_theta": 5, "factor": 2.0}},
+        {"attention_dropout": 0.5},
+        {"head_dim": 32},
+        {"hidden_act": "gelu"},
+    ],
+)
+def test_values_of_the_same_kind_pass(overrides: dict[str, Any]) -> None:
+    config = apply_hf_config_override(transformers.LlamaConfig(), overrides)
+    for name, value in overrides.items():
+        found = getattr(config, name)
+        assert found == (found | value if isinstance(value, dict) else value)
+
+
+def test_what_only_the_configuration_knows_is_quoted() -> None:
+    with pytest.raises(BadInputError, match=r"hidden_size does not take 1\.5: .*int"):
+        apply_hf_config_override(transformers.LlamaConfig(), {"hidden_size": 1.5})
 
 
 def test_loaded_configurations_are_overridden_inside_the_block_only() -> None:

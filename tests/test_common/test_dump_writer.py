@@ -12,6 +12,7 @@ from comparison.schema.errors import UnwritableOutputError
 from comparison.schema.manifest import CaptureCertificate, Manifest, Padding, Row
 from comparison.schema.tensor_names import name_of_stem
 from test_common.dump_writer import DumpWriter
+from test_common.folder_lock import FolderLock
 
 CERTIFICATE = CaptureCertificate(registered=2, fired=2, saved=2)
 
@@ -48,7 +49,8 @@ def read_json(out: Path) -> dict[str, Any]:
 
 
 def content(folder: Path) -> list[str]:
-    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
+    paths = (path for path in folder.rglob("*") if path.name != ".lock")
+    return sorted(str(path.relative_to(folder)) for path in paths)
 
 
 def test_nothing_is_created_before_the_first_write(tmp_path: Path) -> None:
@@ -208,7 +210,9 @@ def test_manifest_is_incomplete_until_the_end(tmp_path: Path) -> None:
 def test_folder_in_use_is_refused_early_and_on_the_first_write(tmp_path: Path) -> None:
     out = tmp_path / "out"
     late = DumpWriter(out)
-    DumpWriter(out).save("x", torch.ones(1))
+    early = DumpWriter(out)
+    early.save("x", torch.ones(1))
+    early.close()
     with pytest.raises(UnwritableOutputError, match="not empty"):
         DumpWriter(out)
     with pytest.raises(UnwritableOutputError, match="not empty"):
@@ -222,10 +226,62 @@ def test_overwriting_waits_for_the_first_write(tmp_path: Path) -> None:
     old.save("old", torch.ones(1))
     old.step()
     old.save("old", torch.ones(1))
+    old.close()
     new = DumpWriter(out, overwrite=True)
     assert (out / "0" / "old.pt").exists()
     new.save("new", torch.ones(1))
     assert content(out) == ["0", "0/new.pt", "0/tensor_names.txt"]
+
+
+def test_folder_is_locked_from_the_first_write_to_the_end(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    late = DumpWriter(out, overwrite=True)
+    first = DumpWriter(out, overwrite=True)
+    first.start(make_manifest())
+    for attempt in (lambda: DumpWriter(out, overwrite=True), lambda: late.start(make_manifest())):
+        with pytest.raises(UnwritableOutputError, match="another run is writing into it"):
+            attempt()
+    first.save("x", torch.ones(1))
+    first.finish(make_manifest(), CERTIFICATE)
+    assert [path.name for path in sorted(out.iterdir())] == ["0", "manifest.json"]
+    late.save("y", torch.ones(1))
+    assert content(out) == ["0", "0/tensor_names.txt", "0/y.pt"]
+
+
+def test_writer_that_goes_on_after_the_end_locks_again(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    writer = DumpWriter(out)
+    writer.save("x", torch.ones(1))
+    writer.finish(make_manifest(), CERTIFICATE)
+    writer.step()
+    writer.save("x", torch.ones(1))
+    with pytest.raises(UnwritableOutputError, match="another run is writing into it"):
+        DumpWriter(out, overwrite=True)
+    writer.close()
+    DumpWriter(out, overwrite=True)
+    assert content(out)[0] == "0"
+
+
+def test_dump_that_another_run_finished_meanwhile_is_not_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "out"
+
+    def lock_late(folder: Path) -> FolderLock:
+        (folder / "precious").touch()
+        return FolderLock(folder)
+
+    monkeypatch.setattr("test_common.dump_writer.FolderLock", lock_late)
+    with pytest.raises(UnwritableOutputError, match=r"is not empty \(precious\)"):
+        DumpWriter(out).save("x", torch.ones(1))
+    assert [path.name for path in out.iterdir()] == ["precious"]
+
+
+def test_name_with_a_lone_surrogate_comes_back(tmp_path: Path) -> None:
+    name = "model.\ud800-output"
+    path = DumpWriter(tmp_path / "out").save(name, torch.ones(1))
+    assert name_of_stem(path.stem) == name
+    assert names(tmp_path / "out" / "0") == ["model.%ED%A0%80-output"]
 
 
 def test_step_folder_that_appears_meanwhile_is_not_written_into(tmp_path: Path) -> None:
@@ -297,3 +353,14 @@ def test_engine_step_is_never_overwritten(tmp_path: Path) -> None:
     (writer.out / "1").mkdir()
     with pytest.raises(UnwritableOutputError, match=r"step 1 is in .* already"):
         writer.adopt_engine_step(1, [])
+
+
+def test_files_that_the_engine_printed_by_hand_are_listed_last(tmp_path: Path) -> None:
+    writer = DumpWriter(tmp_path / "out")
+    folder = writer.engine_step_folder(0)
+    for number, stem in enumerate(["mlp_gate", writer.stem("model/a"), "by%20hand", "early"]):
+        (folder / f"{stem}.max").write_bytes(b"x")
+        os.utime(folder / f"{stem}.max", ns=(0, 0 if stem == "early" else 10 + number))
+    (folder / "engine.log").write_bytes(b"no tensor")
+    assert writer.adopt_engine_step(0, ["model/a", "lost"]) == ("lost",)
+    assert names(writer.out / "0") == ["model/a", "early", "mlp_gate", "by hand"]

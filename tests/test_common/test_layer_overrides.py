@@ -53,6 +53,14 @@ def test_more_layers_than_there_are() -> None:
         create_layer_overrides(_gemma(), 9)
 
 
+@pytest.mark.parametrize("count", [0, -3])
+def test_model_without_layers_is_blamed_itself(count: int) -> None:
+    with pytest.raises(BadInputError) as raised:
+        create_layer_overrides(transformers.LlamaConfig(num_hidden_layers=count), 1)
+    told = f"num_hidden_layers 1: the model's own configuration says {count}"
+    assert str(raised.value) == told
+
+
 def test_configuration_without_layers() -> None:
     with pytest.raises(BadInputError, match="PreTrainedConfig names no number of layers"):
         create_layer_overrides(transformers.PretrainedConfig(), 1)

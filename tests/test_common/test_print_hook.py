@@ -65,6 +65,43 @@ def test_names_order_and_call_count() -> None:
     )
 
 
+@pytest.mark.parametrize("wrong", [5, [5], {"a": 1}, b"a", 1.5])
+def test_filter_of_another_kind_is_refused_at_once(wrong: Any) -> None:
+    with pytest.raises(TypeError, match=r"^filter must be a glob, a list of globs, or a function"):
+        ListHook(wrong)
+
+
+def test_steps_of_another_kind_are_refused_at_once() -> None:
+    with pytest.raises(
+        TypeError, match=r"^steps must be numbers of steps, such as \{0, 1\}, found"
+    ):
+        BasePrintHook.__init__(ListHook(), steps=5)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("order", ["aba", "aab", "baa"])
+def test_layer_named_like_a_second_call_keeps_its_name(order: str) -> None:
+    hook = ListHook()
+    layers = {"a": Layer(), "b": Layer()}
+    hook.add_layer(layers["a"], "a")
+    hook.add_layer(layers["b"], "a(2)")
+    for letter in order:
+        hook.call(layers[letter], None, A)
+    assert sorted(hook.recorded_names()) == ["a(2)-output", "a(3)-output", "a-output"]
+    assert hook.recorded_names()[order.index("b")] == "a(2)-output"
+
+
+def test_layer_that_comes_after_its_name_was_used_gets_another() -> None:
+    hook, first, late = ListHook(), Layer(), Layer()
+    hook.add_layer(first, "a")
+    hook.call(first, None, A)
+    hook.call(first, None, A)
+    hook.add_layer(late, "a(2)")
+    hook.call(late, None, A)
+    hook.step()
+    hook.call(late, None, A)
+    assert hook.recorded_names() == ("a-output", "a(2)-output", "a(2)(2)-output", "a(2)-output")
+
+
 def test_step_counts_calls_anew() -> None:
     hook, first, _ = make_hook()
     hook.call(first, A, A)

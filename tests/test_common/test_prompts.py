@@ -1,11 +1,16 @@
 """Tests of prompts as token ids, with a real tokenizer."""
 
+import os
+import subprocess
+import sys
 from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 import transformers
 
 from comparison.schema.errors import BadInputError, EngineError
@@ -102,6 +107,69 @@ def test_ids_that_the_tokenizer_does_not_have() -> None:
 def test_prompt_that_does_not_fit() -> None:
     with pytest.raises(BadInputError, match=r"prompt 0 has 5 tokens, at most 4 fit; shorten it"):
         encode_prompts(_tokenizer(), [[3, 3, 3, 3, 3]], max_length=4)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "shown"),
+    [
+        (None, "None"),
+        (5, "5"),
+        (["a"], "['a']"),
+        ([1.5], "[1.5]"),
+        ([None], "[None]"),
+        ({"a": 1}, "{'a': 1}"),
+        ({1}, "{1}"),
+        (b"ab", "b'ab'"),
+        (iter([1]), "<list_iterator object at "),
+        (torch.tensor([0.5]), "tensor([0.5000])"),
+        (torch.tensor(5), "tensor(5)"),
+    ],
+)
+def test_prompt_that_is_neither_text_nor_ids(prompt: Any, shown: str) -> None:
+    with pytest.raises(BadInputError) as raised:
+        encode_prompts(_tokenizer(), ["fine", prompt])
+    told = "prompt 1 must be a text or a list of token ids, found "
+    assert str(raised.value).startswith(told + shown)
+
+
+@pytest.mark.parametrize("ids", [[1, 2], (1, 2), np.array([1, 2]), torch.tensor([1, 2])])
+def test_ids_may_be_any_whole_numbers(ids: Any) -> None:
+    rows = encode_prompts(_tokenizer(), [ids])
+    assert rows == [[1, 2]]
+    assert {type(token) for token in rows[0]} == {int}
+
+
+def test_text_that_no_encoding_can_spell_is_named() -> None:
+    with pytest.raises(BadInputError, match=r"^prompt 1 is no text: character 2 is '\\udcff'$"):
+        encode_prompts(_tokenizer(), ["fine", "ab\udcff"])
+
+
+def test_without_tokenizer_token_ids_pass_and_texts_do_not() -> None:
+    assert encode_prompts(None, [[1, 2]], add_bos_token=True) == [[1, 2]]
+    with pytest.raises(BadInputError, match="prompt 0 is a text, and without a model path there"):
+        encode_prompts(None, ["text"])
+
+
+def test_error_of_a_tokenizer_is_quoted() -> None:
+    def broken(text: str, **options: Any) -> Any:
+        raise TypeError("first\nlast")
+
+    with pytest.raises(EngineError, match=r"cannot encode prompt 0: TypeError: last$"):
+        encode_prompts(broken, ["text"])
+
+
+def test_long_prompt_is_told_once() -> None:
+    code = (
+        "from test_common.prompts import encode_prompts\n"
+        "from test_common.tiny_checkpoints import ensure_tiny_checkpoint\n"
+        "print(len(encode_prompts(ensure_tiny_checkpoint('llama'), ['x ' * 2000])[0]))"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    run = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment
+    )
+    assert int(run.stdout) > 2000
+    assert "longer than the specified maximum" not in run.stderr
 
 
 def test_folder_without_tokenizer_is_an_error_in_one_line(tmp_path: Path) -> None:

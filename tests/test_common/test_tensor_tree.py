@@ -3,6 +3,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pytest
 
 from test_common.tensor_tree import TensorTree, input_tensors, output_tensors
 
@@ -130,3 +131,45 @@ def test_dataclass_with_an_unset_field() -> None:
     del half.logits
     assert suffixes(half) == ["output_hidden"]
     assert outputs(Fields).tensors == []  # the class itself
+
+
+@pytest.mark.parametrize("depth", [65, 2000, 20_000])
+def test_what_lies_too_deep_is_named(depth: int) -> None:
+    value: Any = [A]
+    for _ in range(depth):
+        value = [value]
+    tree = outputs((value, B))
+    assert [suffix for suffix, _ in tree.tensors] == ["output_1"]
+    assert tree.opaque == [("output" + "_0" * 64, "list lies more than 64 containers deep")]
+
+
+def test_what_lies_less_deep_is_found() -> None:
+    value: Any = A
+    for _ in range(64):
+        value = [value]
+    assert suffixes(value) == ["output" + "_0" * 64]
+
+
+class Broken(dict[str, Any]):
+    def items(self) -> Any:
+        yield "first", A
+        raise ValueError("broken")
+
+
+class BrokenKey:
+    def __str__(self) -> str:
+        raise ValueError("broken")
+
+    __hash__ = object.__hash__
+
+
+@pytest.mark.parametrize(
+    ("value", "found", "kind"),
+    [(Broken(), ["output_0_first"], "Broken"), ({BrokenKey(): A}, [], "dict")],
+)
+def test_container_that_raises_is_named_and_the_rest_found(
+    value: Any, found: list[str], kind: str
+) -> None:
+    tree = outputs((value, B))
+    assert [suffix for suffix, _ in tree.tensors] == [*found, "output_1"]
+    assert tree.opaque == [("output_0", f"{kind} cannot be looked into: ValueError")]

@@ -120,6 +120,18 @@ def test_unknown_class_name(name: str) -> None:
         _build(ensure_tiny_checkpoint("llama"), auto_model_cls=name)
 
 
+def test_class_that_loads_no_model() -> None:
+    with pytest.raises(BadInputError, match=r"^auto_model_cls: AutoTokenizer loads no model$"):
+        _build(ensure_tiny_checkpoint("llama"), auto_model_cls="AutoTokenizer")
+
+
+@pytest.mark.parametrize("name", ["LlamaModel", "LlamaForCausalLM"])
+def test_processor_class_that_loads_a_model(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(BadInputError, match=f"^auto_processor_cls: {name} loads a model, no token"):
+        _build(ensure_tiny_checkpoint("llama"), auto_processor_cls=name)
+    assert capsys.readouterr().err == ""
+
+
 @pytest.mark.parametrize("device", ["cpu", torch.device("cpu")])
 def test_device_cpu(device: object) -> None:
     assert resolve_torch_device(device) == torch.device("cpu")

@@ -5,6 +5,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -369,29 +370,259 @@ def test_hook_can_be_put_on_again_after_remove(tmp_path: Path) -> None:
         hook.name_layers(model)
         model(torch.ones(2))
         hook.remove()
-    assert hook.recorded_names() == (
-        "model-input_0",
-        "model-output",
-        "model(2)-input_0",
-        "model(2)-output",
+    assert hook.recorded_names(0) == hook.recorded_names(1) == ("model-input_0", "model-output")
+    manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
+    assert (manifest["certificate"]["saved"], manifest["steps"]) == (4, 2)
+    assert len(open_dump(tmp_path / "out").entries) == 4
+
+
+class Fails(nn.Module):
+    """Raises what it is given, after its child has run; or catches what the child raises."""
+
+    def __init__(self, error: BaseException | None = None, inner: nn.Module | None = None) -> None:
+        super().__init__()
+        self.inner = inner or nn.ReLU()
+        self.error = error
+
+    def forward(self, x: torch.Tensor) -> Any:
+        if isinstance(self.inner, Fails):
+            try:
+                return self.inner(x)
+            except Exception:
+                return x
+        x = self.inner(x)
+        if self.error is not None:
+            raise self.error
+        return x
+
+
+@pytest.mark.parametrize("error", [ValueError("x"), KeyboardInterrupt(), SystemExit(0)])
+@pytest.mark.parametrize("then", ["remove", "step", "run again"])
+def test_forward_that_died_leaves_a_partial_dump(
+    tmp_path: Path, error: BaseException, then: str
+) -> None:
+    model, out = Fails(error), tmp_path / "out"
+    hook = TorchPrintHook(out)
+    hook.name_layers(model)
+    with pytest.raises(type(error)):
+        model(torch.ones(2))
+    if then == "step":
+        hook.step()
+    if then == "run again":
+        model.error = None
+        model(torch.ones(2))
+    with pytest.warns(CaptureWarning, match=r"^a call of the model did not end: .* is partial$"):
+        hook.remove()
+    assert json.loads((out / "manifest.json").read_text())["complete"] is False
+
+
+def test_exception_that_the_model_catches_itself_is_its_own_business(tmp_path: Path) -> None:
+    model = Fails(inner=Fails(ValueError("x")))
+    hook = TorchPrintHook(tmp_path / "out")
+    hook.name_layers(model)
+    model(torch.ones(2))
+    hook.remove()
+    assert json.loads((tmp_path / "out" / "manifest.json").read_text())["complete"] is True
+
+
+def test_model_that_returns_nothing_has_not_died(tmp_path: Path) -> None:
+    class Silent(nn.Module):
+        def forward(self, x: torch.Tensor) -> None: ...
+
+    hook = TorchPrintHook(tmp_path / "out")
+    model = Silent()
+    hook.name_layers(model)
+    try:
+        raise ValueError("handled")
+    except ValueError:
+        model(torch.ones(2))
+    hook.remove()
+    assert json.loads((tmp_path / "out" / "manifest.json").read_text())["complete"] is True
+
+
+class Returns(nn.Module):
+    def __init__(self, make: Any) -> None:
+        super().__init__()
+        self.make = make
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return self.make(x)
+
+
+def nested_lists(x: torch.Tensor) -> Any:
+    value: Any = x
+    for _ in range(2000):
+        value = [value]
+    return value
+
+
+@pytest.mark.parametrize(
+    ("make", "name", "reason"),
+    [
+        (
+            lambda x: torch.nested.nested_tensor([x, x]),
+            "model-output",
+            "a nested tensor is not a plain array",
+        ),
+        (
+            lambda x: torch.zeros(4, dtype=torch.uint8).view(torch.uint1),
+            "model-output",
+            "torch cannot copy uint1",
+        ),
+        (nested_lists, "model-output" + "_0" * 64, "list lies more than 64 containers deep"),
+    ],
+    ids=["nested", "uint1", "deep"],
+)
+@pytest.mark.parametrize("printed", [False, True])
+def test_what_cannot_be_saved_is_skipped_and_the_run_goes_on(
+    tmp_path: Path, make: Any, name: str, reason: str, printed: bool
+) -> None:
+    model = Returns(make)
+    hook = TorchPrintHook(None if printed else tmp_path / "out")
+    hook.name_layers(model)
+    model(torch.ones(2))
+    hook.remove()
+    assert hook.recorded_names() == ("model-input_0",)
+    assert skips(hook) == {name: reason}
+
+
+class Refuses(Memory):
+    def __init__(self, error: Exception) -> None:
+        super().__init__()
+        self.error = error
+
+    def save(self, name: str, tensor: torch.Tensor) -> None:
+        if name.endswith("output"):
+            raise self.error
+        super().save(name, tensor)
+
+
+@pytest.mark.parametrize(
+    "error", [NotImplementedError("no kernel"), ValueError("no text"), MemoryError()]
+)
+def test_tensor_that_the_sink_cannot_take_is_skipped(error: Exception) -> None:
+    model = nn.ReLU()
+    hook = TorchPrintHook(sink=Refuses(error))
+    hook.name_layers(model)
+    model(torch.ones(2))
+    told = str(error) or "no message"
+    assert skips(hook) == {"model-output": f"cannot be saved: {type(error).__name__}: {told}"}
+    assert hook.recorded_names() == ("model-input_0",)
+
+
+@pytest.mark.parametrize("error", [UnwritableOutputError("disk full"), BrokenPipeError()])
+def test_sink_that_can_take_nothing_ends_the_run(error: Exception) -> None:
+    model = nn.ReLU()
+    hook = TorchPrintHook(sink=Refuses(error))
+    hook.name_layers(model)
+    with pytest.raises(type(error)):
+        model(torch.ones(2))
+
+
+def test_module_with_a_lone_surrogate_in_its_name(tmp_path: Path) -> None:
+    model = nn.Sequential()
+    model._modules["\ud800"] = nn.ReLU()
+    hook = TorchPrintHook(tmp_path / "out")
+    hook.name_layers(model)
+    model(torch.ones(2))
+    hook.remove()
+    assert [entry.name for entry in open_dump(tmp_path / "out").entries] == list(
+        hook.recorded_names()
     )
-    assert json.loads((tmp_path / "out" / "manifest.json").read_text())["certificate"]["saved"] == 4
+
+
+def test_names_of_dump_and_hook_agree_where_a_module_is_named_like_a_call(tmp_path: Path) -> None:
+    class Twice(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a = nn.ReLU()
+            self._modules["a(2)"] = nn.ReLU()
+
+        def forward(self, x: torch.Tensor) -> Any:
+            return self._modules["a(2)"](self.a(self.a(x)))
+
+    model = Twice()
+    hook = TorchPrintHook(tmp_path / "out")
+    hook.name_layers(model)
+    model(torch.ones(2))
+    hook.remove()
+    names = [entry.name for entry in open_dump(tmp_path / "out").entries]
+    assert names == list(hook.recorded_names())
+    assert {"model.a-output", "model.a(3)-output", "model.a(2)-output"} <= set(names)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"filter": 5}, TypeError, "filter must be a glob"),
+        ({"steps": 5}, TypeError, "steps must be numbers of steps"),
+        ({"export_path": 5}, TypeError, "export_path must be the path of a folder, found 5"),
+        ({"export_path": b"out"}, TypeError, "export_path must be the path of a folder, found b'o"),
+        ({"export_path": ""}, ValueError, "export_path is empty: name a folder, or leave it out"),
+    ],
+)
+def test_arguments_of_another_kind_are_refused_at_once(
+    arguments: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=f"^{message}"):
+        TorchPrintHook(**arguments)
+
+
+@pytest.mark.parametrize(
+    ("model", "found"), [(5, "int"), (None, "NoneType"), (nn.ReLU, "type"), (lambda x: x, "func")]
+)
+def test_what_is_no_module_is_refused_at_once(tmp_path: Path, model: Any, found: str) -> None:
+    hook = TorchPrintHook(tmp_path / "out")
+    with pytest.raises(TypeError, match=f"^expected a torch.nn.Module, found {found}"):
+        hook.name_layers(model)
+    assert not (tmp_path / "out").exists()
+
+
+def test_name_that_is_no_text_is_refused() -> None:
+    with pytest.raises(TypeError, match="the name of a model must be a text, found 5"):
+        TorchPrintHook().name_layers(nn.ReLU(), name=5)  # type: ignore[arg-type]
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit")
+def test_script_module_is_refused_and_listed_where_it_is_a_part() -> None:
+    scripted = torch.jit.script(nn.Sequential(nn.Linear(2, 2)))
+    with pytest.raises(TypeError, match="RecursiveScriptModule is a ScriptModule, which runs no"):
+        TorchPrintHook().name_layers(scripted)
+    hook, sink = hooked(nn.Sequential(nn.ReLU(), scripted))
+    hook.layer_of("model")(torch.ones(2))  # type: ignore[operator]
+    assert "model.0-output" in sink.names
+    assert "model.1-output" not in sink.names
+    assert skips(hook) == {
+        "model.1": "a ScriptModule, which runs no hooks: use the model before torch.jit"
+    }
+
+
+def test_replicas_in_threads_lose_nothing(tmp_path: Path) -> None:
+    model = nn.Sequential(nn.ReLU(), nn.ReLU())
+    hook = TorchPrintHook(tmp_path / "out")
+    hook.name_layers(model)
+    errors: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            for _ in range(10):
+                model(torch.ones(2))
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=run) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    hook.remove()
+    assert errors == []
+    assert hook.certificate().saved == 40 * 6 == len(set(hook.recorded_names()))
+    assert len(open_dump(tmp_path / "out").entries) == 40 * 6
 
 
 def test_exception_inside_forward_is_safe(tmp_path: Path) -> None:
-    class Fails(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.inner = nn.ReLU()
-            self.fail = True
-
-        def forward(self, x: torch.Tensor) -> Any:
-            x = self.inner(x)
-            if self.fail:
-                raise ZeroDivisionError
-            return x
-
-    model = Fails()
+    model = Fails(ZeroDivisionError())
     out = tmp_path / "out"
     hook = TorchPrintHook(out)
     hook.name_layers(model)
@@ -404,7 +635,7 @@ def test_exception_inside_forward_is_safe(tmp_path: Path) -> None:
     hook, sink = hooked(model)
     with pytest.raises(ZeroDivisionError):
         model(torch.ones(2))
-    model.fail = False
+    model.error = None
     model(torch.ones(2))
     assert "model-output" not in sink.names  # of the call that failed
     assert "model(2)-output" in sink.names

@@ -9,7 +9,13 @@ import torch
 from comparison.schema.errors import BadInputError, EngineError
 from comparison.schema.manifest import Padding
 from test_common.torch_print_hook import TorchPrintHook
-from test_common.torch_runner import TorchRun, pool_embeddings, run_torch, run_torch_encoder
+from test_common.torch_runner import (
+    TorchRun,
+    check_runnable,
+    pool_embeddings,
+    run_torch,
+    run_torch_encoder,
+)
 from tests.test_common.tiny_models import ROWS, tiny_bert, tiny_gemma3, tiny_llama, tiny_qwen3
 
 DECODERS = [tiny_llama, tiny_gemma3, tiny_qwen3]
@@ -252,3 +258,33 @@ def test_encoder_run_is_one_step() -> None:
     hook.remove()
     assert len(sink.steps) == 1
     assert sink.steps[0]["model-output_last_hidden_state"] == [2, 13, 32]
+
+
+@pytest.mark.parametrize("build", DECODERS)
+def test_model_with_a_head_is_runnable(build: Callable[[], Any]) -> None:
+    check_runnable(build(), ROWS, logits=True)
+
+
+def test_model_without_a_head_is_known_before_a_run() -> None:
+    base = tiny_llama().model
+    with pytest.raises(EngineError, match="LlamaModel has no head and gives no logits: let the or"):
+        check_runnable(base, ROWS, logits=True)
+    check_runnable(base, ROWS, logits=False)
+    check_runnable(tiny_bert(), ROWS, logits=False)
+
+
+def test_of_other_models_nothing_is_known_before_a_run() -> None:
+    check_runnable(torch.nn.Linear(2, 2), [[1, 2]], logits=True)
+
+
+@pytest.mark.parametrize("model", [None, 5, torch.nn.Linear, lambda ids: ids])
+def test_what_is_no_module_is_known_before_a_run(model: Any) -> None:
+    with pytest.raises(EngineError, match=r"^the model must be a torch\.nn\.Module, it is "):
+        check_runnable(model, ROWS, logits=True)
+
+
+def test_rows_that_do_not_fit_are_known_before_a_run() -> None:
+    with pytest.raises(BadInputError, match=r"Linear\.forward takes no attention_mask"):
+        check_runnable(torch.nn.Linear(2, 2), [[1], [1, 2]], logits=True)
+    with pytest.raises(BadInputError, match="row 0 has ids outside of the vocabulary"):
+        check_runnable(tiny_llama(), [[10**9]], logits=True)

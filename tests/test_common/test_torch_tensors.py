@@ -82,6 +82,20 @@ def test_sparse_quantized_and_nested_tensors_are_named_by_their_kind() -> None:
     assert reason_unreadable(nested) == "a jagged tensor is not a plain array"
 
 
+def test_nested_tensor_of_the_old_kind_is_not_readable() -> None:
+    nested = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)])
+    assert nested.layout is torch.strided
+    assert reason_unreadable(nested) == "a nested tensor is not a plain array"
+
+
+@pytest.mark.parametrize("name", ["uint1", "uint7", "int4"])
+def test_integers_of_less_than_a_byte_cannot_be_copied(name: str) -> None:
+    tensor = torch.zeros(4, dtype=torch.uint8).view(getattr(torch, name))
+    assert reason_unreadable(tensor) == f"torch cannot copy {name}"
+    for whole in (torch.uint8, torch.int8, torch.int16):
+        assert reason_unreadable(torch.zeros(1, dtype=whole)) is None
+
+
 def test_tensor_under_a_transform_is_not_readable() -> None:
     reasons = []
 
