@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from importlib.metadata import version
+from typing import Any
 
 from test_common.capture_job import EMBEDDINGS_TASK, BuildsPipelines, Captured, CaptureJob
 from test_common.console_sink import ConsoleSink
@@ -12,7 +13,13 @@ from test_common.oracle_errors import checked_result, oracle_errors
 from test_common.pipelines import TorchModelAndDataProcessor
 from test_common.progress import stage
 from test_common.torch_print_hook import TorchPrintHook
-from test_common.torch_runner import TorchEncoderRun, TorchRun, run_torch, run_torch_encoder
+from test_common.torch_runner import (
+    TorchEncoderRun,
+    TorchRun,
+    check_runnable,
+    run_torch,
+    run_torch_encoder,
+)
 
 
 def capture_on_torch(oracle: BuildsPipelines, job: CaptureJob) -> Captured:
@@ -33,6 +40,7 @@ def capture_on_torch(oracle: BuildsPipelines, job: CaptureJob) -> Captured:
             oracle.create_torch_pipeline(encoding=job.encoding, device=job.device),
             TorchModelAndDataProcessor,
         )
+    check_runnable(built.model, job.rows, logits=oracle.task_name != EMBEDDINGS_TASK)
     print_banner(type(built.model))
     job.on_built()
     hook = None
@@ -49,11 +57,18 @@ def capture_on_torch(oracle: BuildsPipelines, job: CaptureJob) -> Captured:
         generated=run.generated if isinstance(run, TorchRun) else tuple(() for _ in job.rows),
         logits=run.logits if isinstance(run, TorchRun) else (run.embeddings,),
         padding=run.padding,
-        config=json.loads(built.model.config.to_json_string(use_diff=False)),
+        config=_config(built.model),
         versions={name: version(name) for name in ("torch", "transformers")},
         certificate=hook.require_capture() if hook is not None else None,
         notes=run.notes,
     )
+
+
+def _config(model: Any) -> dict[str, Any]:
+    """Return the model's configuration, empty for a module that has none."""
+    config = getattr(model, "config", None)
+    as_json = getattr(config, "to_json_string", None)
+    return dict(json.loads(as_json(use_diff=False))) if as_json is not None else {}
 
 
 def _run(

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -82,9 +82,18 @@ def run_debug_model(
         TryAgainError: the Hub fails for now.
     """
     began = time.perf_counter()
-    writer = None
-    if options.output is not None and capture:
+    if options.output is None or not capture:
+        run = _run(oracle, options, capture=capture, writer=None)
+    else:
         writer = DumpWriter(options.output, overwrite=options.overwrite, style=options.style)
+        with closing(writer):
+            run = _run(oracle, options, capture=capture, writer=writer)
+    return replace(run, seconds=time.perf_counter() - began)
+
+
+def _run(
+    oracle: DebuggableOracle, options: DebugOptions, *, capture: bool, writer: DumpWriter | None
+) -> DebugRun:
     device = resolve_device(options.device, framework=options.framework)
     encoding = oracle.resolve_encoding(options.encoding, device_type=device.partition(":")[0])
     with debug_context(oracle, options) as overrides:
@@ -119,7 +128,6 @@ def run_debug_model(
         logits=captured.logits,
         output=options.output,
         size_bytes=captured.bytes_written or (writer.bytes_written if writer is not None else 0),
-        seconds=time.perf_counter() - began,
     )
 
 

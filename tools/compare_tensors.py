@@ -101,7 +101,9 @@ def _paths(
 
 def _check_json_file(json_file: Path, inputs: tuple[Path, Path]) -> None:
     """Refuse a file that cannot be made, or is part of what is compared."""
-    if not json_file.parent.is_dir() or json_file.is_dir():
+    from comparison.store.atomic_file import output_target
+
+    if not output_target(json_file).parent.is_dir():
         raise UnwritableOutputError(f"--json needs a file in a folder that exists, got {json_file}")
     target = json_file.resolve()
     for path in inputs:

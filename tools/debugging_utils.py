@@ -126,4 +126,7 @@ def _oracle(model: str | PipelineOracle) -> tuple[PipelineOracle, str]:
         from oracles.registry import find_oracle
 
         return find_oracle(model), model
-    return model, model.model_path or type(model).__name__
+    from oracles.oracle_check import checked_oracle
+
+    oracle = checked_oracle(model)
+    return oracle, oracle.label

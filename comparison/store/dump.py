@@ -92,7 +92,7 @@ def open_dump(path: Path) -> Dump:
             read.
     """
     try:
-        kind = kind_of_file(os.stat(path).st_mode)
+        kind = _kind(path)
         if kind == "a folder":
             return _open_folder(path)
         if kind is not None:
@@ -106,6 +106,11 @@ def open_dump(path: Path) -> Dump:
     except OSError as error:
         where = error.filename or path
         raise BadInputError(f"cannot read {where}: {error.strerror}") from None
+
+
+def _kind(path: Path) -> str | None:
+    try:
+        return kind_of_file(os.stat(path).st_mode)
     except ValueError as error:  # a NUL, or what the file system's encoding cannot spell
         raise BadInputError(f"cannot read {str(path)!r}: {error}") from None
 

@@ -70,10 +70,6 @@ REFUSED = {
     "precision": ((*LLAMA, "--precision", "99"), "precision must be 0 to 17"),
     "no room for the steps": ((*LLAMA, "--num-steps", "512"), "leaves no room for a prompt"),
     "empty output": ((*LLAMA, "-o", ""), "the path is empty"),
-    "vllm without its environment": (
-        ("--framework", "vllm", "--pipeline", "tiny-random/llama"),
-        "--//:vllm=cpu",
-    ),
     "V3 on torch": ((*LLAMA, "--prefer-module-v3"), "is for max"),
 }
 
@@ -87,7 +83,6 @@ def test_bad_input_is_one_line_and_exit_code_2(
 ) -> None:
     arguments, words = REFUSED[case]
     monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("MODEL_ACCURACY_TOOLS_VLLM_PYTHON", raising=False)
     assert run(monkeypatch, "-o", "dump", *arguments) == 2
     errors = [line for line in capfd.readouterr().err.splitlines() if line.startswith("error: ")]
     assert len(errors) == 1
