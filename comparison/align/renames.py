@@ -18,6 +18,7 @@ from comparison.schema.tensor_names import TensorName, parse_tensor_name
 # Modules that get one tensor, so that their first input means the same on every engine.
 _ONE_INPUT = re.compile(r"(proj|norm|LayerNorm|mlp|embed_tokens|lm_head|dense|act_fn|fc\d+)$")
 _HIDDEN_STATES_MODULE = re.compile(r"(^|\.)(layers?\.\d+|self_attn)$")
+_ENCODER_LAYER = re.compile(r"(^|\.)layer\.\d+$")
 _LAYER = re.compile(r"(^|\.)layers?\.\d+$")
 _HIDDEN_KEYWORDS = {"0", "hidden_states", "hidden_state", "input", "x"}
 # The root that hooks name; a second model is `model2`.
@@ -151,8 +152,9 @@ def _input_slot(parsed: TensorName, module: str, engine: str | None) -> str | No
         tokens = "0" if engine == "max" else "input_ids"
         return "token ids" if slot == tokens else None
     if _HIDDEN_STATES_MODULE.search(module):
-        if engine == "max":  # its first input is the index of the layer
-            return "hidden states" if slot == "1" else None
+        if engine == "max":  # the first input of its decoders' layers is the layer's index
+            hidden = "0" if _ENCODER_LAYER.search(module) else "1"
+            return "hidden states" if slot == hidden else None
         if engine == "vllm":  # a layer's first input is the positions
             return "hidden states" if slot == "hidden_states" else None
         return "hidden states" if engine == "torch" and slot in _HIDDEN_KEYWORDS else None

@@ -166,5 +166,5 @@ def test_absent_package_names_the_extra(tmp_path: Path, monkeypatch: pytest.Monk
         ensure_packaged_checkpoint("some", tmp_path / "cache")
     assert str(raised.value) == (
         "the weights of packaged/some are not installed: package some-weights is missing; install "
-        "the optional extra requirements/weights.txt"
+        "the optional extra requirements/weights.txt, or with Bazel add --//:weights=packaged"
     )

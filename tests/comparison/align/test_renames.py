@@ -66,6 +66,11 @@ OUTPUTS = [
         "layers.0.mlp.down_proj input 0",
     ),
     ("model-input_input_ids", "model-input_0", "the model input token ids"),
+    (
+        "model.encoder.layer.0-input_0",
+        "model.encoder.layer.layers.0-input_0",
+        "encoder.layer.0 input hidden states",
+    ),
 ]
 
 
@@ -125,6 +130,7 @@ def test_what_is_not_the_same(torch: str, max_name: str) -> None:
     [
         ("model.layers.layers.0-input_0", "max"),  # the layer's number
         ("model.layers.layers.0-input_3", "max"),  # the rope table
+        ("model.encoder.layer.layers.0-input_1", "max"),  # an encoder's mask
         ("model.model.layers.0-input_attention_mask", "torch"),
         ("model-input_1", "max"),
         ("model.model.layers.3-output_0", "vllm"),  # without the residual
