@@ -1,4 +1,4 @@
-"""Shows what a long run is doing, where somebody looks; quiet in files and in CI."""
+"""Shows what a long run is doing, where somebody looks; quiet in CI."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def stage(text: str) -> Iterator[None]:
     """Show a stage of the work with the time it takes, until the block ends.
 
     On a terminal a line with a clock is drawn on stderr. On GitHub Actions what the block prints
-    is folded into a group of that name. Elsewhere nothing is shown.
+    is folded into a group of that name. In CI nothing is shown; elsewhere one line on stderr.
 
     Args:
         text: what is done, `building the model`.
@@ -24,10 +24,13 @@ def stage(text: str) -> Iterator[None]:
             yield
         finally:
             print("::endgroup::", flush=True)
-    elif sys.stderr.isatty() and not os.environ.get("CI"):
+    elif os.environ.get("CI"):
+        yield
+    elif sys.stderr.isatty():
         with _clock(text):
             yield
     else:
+        print(f"{text} ...", file=sys.stderr, flush=True)
         yield
 
 

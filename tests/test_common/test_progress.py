@@ -3,14 +3,16 @@ import pytest
 from test_common.progress import stage
 
 
-def test_nothing_is_shown_where_nobody_looks(
-    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(("ci", "shown"), [("true", ""), ("", "building ...\n")])
+def test_a_file_gets_one_line_and_ci_none(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], ci: str, shown: str
 ) -> None:
     monkeypatch.delenv("GITHUB_ACTIONS", raising=False)
+    monkeypatch.setenv("CI", ci)
     with stage("building"):
         print("work")
     printed = capfd.readouterr()
-    assert (printed.out, printed.err) == ("work\n", "")
+    assert (printed.out, printed.err) == ("work\n", shown)
 
 
 def test_github_folds_what_a_stage_prints(
