@@ -14,9 +14,9 @@ from comparison.schema.errors import UnwritableOutputError
 from comparison.schema.manifest import CaptureCertificate, Manifest, RawTensor
 from comparison.schema.tensor_names import file_stem, name_of_stem, parse_tensor_name
 from comparison.store.manifest_file import MANIFEST_NAME, write_manifest
+from comparison.store.step_folder import ORDER_FILE_NAME
 from test_common.folder_lock import FolderLock
 from test_common.output_folder import (
-    ORDER_FILE_NAME,
     check_content,
     check_output_folder,
     clear_old_dump,

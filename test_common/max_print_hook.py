@@ -20,6 +20,8 @@ class MaxPrintHook(BasePrintHook):
     reached through MAX's layer hooks; modules of the eager API (V3) through their `forward`.
     """
 
+    passes_layers_by = True  # fused ones are not called while the graph is traced
+
     def __init__(
         self,
         filter: Filter | None = None,
@@ -90,10 +92,6 @@ class MaxPrintHook(BasePrintHook):
         """Say why a layer may not have fired."""
         del name
         return _NOT_TRACED
-
-    def _complaint(self) -> str:
-        """Say nothing of layers that a graph leaves out, as fused ones are, if others fired."""
-        return "" if self.recorded_names() else super()._complaint()
 
     def _detach(self) -> None:
         hooks = _layer_hooks()

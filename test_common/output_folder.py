@@ -14,10 +14,10 @@ from typing import Any
 from comparison.schema.errors import UnwritableOutputError
 from comparison.schema.tensor_names import name_of_stem, parse_tensor_name
 from comparison.store.manifest_file import MANIFEST_NAME
+from comparison.store.step_folder import ORDER_FILE_NAME
 from test_common.folder_lock import check_unlocked, is_lock
 
 # As in comparison.store.step_folder, which takes a quarter of a second to import.
-ORDER_FILE_NAME = "tensor_names.txt"
 _STEP_FOLDER = re.compile(r"\d+(\.partial)?")
 _RANK_FOLDER = re.compile(r"rank\d+")
 _TENSOR_SUFFIXES = (".pt", ".max", ".safetensors")

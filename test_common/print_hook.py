@@ -57,7 +57,13 @@ class BasePrintHook(ABC):
 
     Subclasses attach themselves to an engine, and give `is_tensor` and `print_value`. The hook
     can be a context manager: it is removed at the end of the block.
+
+    Attributes:
+        passes_layers_by: whether the engine leaves out layers as a matter of course, such as those
+            whose weights it fuses; a capture of the others is then no reason to warn.
     """
+
+    passes_layers_by = False
 
     def __init__(
         self,
@@ -261,6 +267,8 @@ class BasePrintHook(ABC):
 
     def _complaint(self) -> str:
         """Describe what is wrong with the capture, empty if nothing is."""
+        if self.passes_layers_by and self.recorded_names():
+            return ""
         records = list(self._records.values())
         fired = sum(record.fired for record in records)
         silent = [r.name for r in records if not r.fired and (not fired or self._wanted(r.name))]

@@ -21,6 +21,8 @@ class VllmPrintHook(TorchPrintHook):
     Each forward of the whole model is one step: the prefill of all rows, then one token a row.
     """
 
+    passes_layers_by = True  # its lm_head, for one, is never called
+
     _model: torch.nn.Module | None = None
     _forwards = 0
 
@@ -28,10 +30,6 @@ class VllmPrintHook(TorchPrintHook):
         """Attach the hook to every module that can be called; see `TorchPrintHook`."""
         self._model = model
         super().name_layers(model, name)
-
-    def _complaint(self) -> str:
-        """Say nothing of modules that vLLM passes by, as its lm_head is, if others fired."""
-        return "" if self.recorded_names() else super()._complaint()
 
     def _before(self, module: torch.nn.Module, args: tuple[Any, ...], kwargs: Any) -> None:
         if module is self._model:
