@@ -1,10 +1,9 @@
 """Comparing two dumps: open, pair, align, measure."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from comparison.align.fused import FusedPart, slice_of_part
 from comparison.align.pairing import (
     Listing,
     Pairing,
@@ -15,11 +14,12 @@ from comparison.align.pairing import (
 from comparison.align.rows import Aligned, Layout, align_arrays
 from comparison.numerics.dtypes import Array
 from comparison.numerics.metrics import measure_blocks
+from comparison.pair_reader import PairReader
+from comparison.rank_parts import UnknownBlocksError
 from comparison.schema.comparison import Comparison, DumpSummary, Pair, Unpaired, Unreadable
 from comparison.schema.errors import BadInputError
 from comparison.schema.manifest import Padding
 from comparison.schema.outcome import NotComparable, Outcome, ShapeDiffers, Side
-from comparison.schema.tensor_entry import TensorEntry
 from comparison.schema.tolerance import Tolerance
 from comparison.store.dump import Dump, open_dump
 
@@ -68,12 +68,16 @@ def compare(
     options = options or CompareOptions()
     run = _Run(*_open_both(reference, candidate), options)
     pairing = run.pair()
-    pairs = []
+    pairs: list[Pair] = []
+    unpaired: list[Unpaired] = []
     for done, planned in enumerate(pairing.pairs, start=1):
-        pairs.append(run.compare_pair(planned))
+        try:
+            pairs.append(run.compare_pair(planned))
+        except UnknownBlocksError:
+            unpaired += _parts(planned)
         if progress is not None:
             progress(done, len(pairing.pairs))
-    return run.result(tuple(pairs), pairing.unpaired)
+    return run.result(tuple(pairs), (*pairing.unpaired, *unpaired))
 
 
 def _open_both(reference: Path, candidate: Path) -> tuple[Dump, Dump]:
@@ -103,6 +107,7 @@ class _Run:
             _engine(candidate, options.candidate_engine),
         )
         self._order_known = reference.order_known or candidate.order_known
+        self._reader = PairReader(reference, candidate)
 
     def pair(self) -> Pairing:
         reference, candidate = self._reference, self._candidate
@@ -116,22 +121,24 @@ class _Run:
         return pair_tensors(*listings)
 
     def compare_pair(self, planned: PlannedPair) -> Pair:
-        """Read, align and measure one pair; what goes wrong with it becomes its outcome."""
+        """Read, align and measure one pair; what goes wrong with it becomes its outcome.
+
+        Raises:
+            UnknownBlocksError: one side is split over ranks, and does not tell how it joins.
+        """
         reference_shape = candidate_shape = None
         adjustments: tuple[str, ...] = ()
         outcome: Outcome
         try:
-            reference = self._read(self._reference, planned.reference)
-            candidate = self._read(self._candidate, planned.candidate)
-            reference_shape, candidate_shape = reference.shape, candidate.shape
-            taken = self._take_part(reference, candidate, planned.fused)
-            if isinstance(taken, str):
-                outcome = ShapeDiffers(reason=taken)
+            read = self._reader.read(planned)
+            reference_shape, candidate_shape = read.reference.shape, read.candidate.shape
+            if read.problem is not None:
+                outcome = ShapeDiffers(reason=read.problem)
             else:
-                reference_shape, candidate_shape = taken[0].shape, taken[1].shape
-                aligned = self._align(taken[0], taken[1], planned)
+                aligned = self._align(read.reference, read.candidate, planned)
                 outcome = self._measure(aligned)
-                adjustments = aligned.adjustments if isinstance(aligned, Aligned) else ()
+                adjustments = read.joined
+                adjustments += aligned.adjustments if isinstance(aligned, Aligned) else ()
         except BadInputError as error:
             outcome = NotComparable(reason=str(error))
         return Pair(
@@ -143,34 +150,6 @@ class _Run:
             candidate_shape=candidate_shape,
             adjustments=adjustments,
         )
-
-    @staticmethod
-    def _read(dump: Dump, entry: TensorEntry) -> Array:
-        if entry in dump.problems:
-            raise BadInputError(dump.problems[entry])
-        return dump.read(entry)
-
-    def _take_part(
-        self, reference: Array, candidate: Array, fused: FusedPart | None
-    ) -> tuple[Array, Array] | str:
-        if fused is None:
-            return reference, candidate
-        separate = self._reference if fused.fused_is_candidate else self._candidate
-        whole = candidate if fused.fused_is_candidate else reference
-        sizes = [self._columns(separate, part) for part in fused.parts]
-        if whole.ndim == 0:
-            return "the fused tensor is a scalar"
-        place = slice_of_part(sizes, fused.position, whole.shape[-1])
-        if isinstance(place, str):
-            return place
-        taken = whole[..., place]
-        return (reference, taken) if fused.fused_is_candidate else (taken, candidate)
-
-    def _columns(self, dump: Dump, entry: TensorEntry | None) -> int | None:
-        if entry is None or entry in dump.problems:
-            return None
-        array = dump.read(entry)
-        return array.shape[-1] if array.ndim else None
 
     def _align(
         self, reference: Array, candidate: Array, planned: PlannedPair
@@ -207,7 +186,7 @@ class _Run:
             candidate=_summary(self._candidate, self._engines[1]),
             tolerance=self._options.tolerance,
             pairs=pairs,
-            unpaired=tuple(u for u in unpaired if u.entry not in problems),
+            unpaired=tuple(self._told(u) for u in unpaired if u.entry not in problems),
             unreadable=tuple(
                 Unreadable(side=u.side, entry=u.entry, reason=problems[u.entry])
                 for u in unpaired
@@ -217,14 +196,39 @@ class _Run:
             order_known=self._order_known,
         )
 
+    def _told(self, unpaired: Unpaired) -> Unpaired:
+        """Say what became of a tensor of a further rank."""
+        fate = self._reader.ranks[unpaired.side].fate(unpaired.entry)
+        return unpaired if fate is None else replace(unpaired, reason=fate)
+
     def _notes(self) -> list[str]:
         notes = []
+        for side, parts in self._reader.ranks.items():
+            if parts.count > 1:
+                notes.append(
+                    f"the {side} has {parts.count} ranks: parts were joined, of whole tensors the "
+                    "first rank's were compared"
+                )
+            if parts.diverged:
+                notes.append(
+                    f"{parts.diverged} tensor(s) of the {side}'s further ranks should be copies "
+                    "of the first rank's, and are not"
+                )
         lengths = _token_ids(self._reference), _token_ids(self._candidate)
         if all(lengths) and lengths[0] != lengths[1]:
             notes.append("the two runs got different token ids: compare what they were given first")
         if not self._order_known:
             notes.append("the order of execution is not known; tensors are listed by name")
         return notes
+
+
+def _parts(planned: PlannedPair) -> tuple[Unpaired, Unpaired]:
+    """List a pair of which one side is a part as unpaired."""
+    reason = "one side is split over ranks, and fused, so that the parts do not tell how they join"
+    return (
+        Unpaired(side=Side.REFERENCE, entry=planned.reference, reason=reason),
+        Unpaired(side=Side.CANDIDATE, entry=planned.candidate, reason=reason),
+    )
 
 
 def _engine(dump: Dump, given: str | None) -> str | None:

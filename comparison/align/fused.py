@@ -5,11 +5,12 @@ from dataclasses import dataclass
 
 from comparison.schema.tensor_entry import TensorEntry
 
-# Block order along the last dimension of the fused output.
-FUSED_PARTS = {
-    "qkv_proj": ("q_proj", "k_proj", "v_proj"),
-    "gate_up_proj": ("gate_proj", "up_proj"),
-}
+# The fused module, and the separate ones by block order along the last dimension of its output.
+_FUSED_PARTS = (
+    ("qkv_proj", ("q_proj", "k_proj", "v_proj")),
+    ("qkv_proj", ("query", "key", "value")),
+    ("gate_up_proj", ("gate_proj", "up_proj")),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,19 +28,33 @@ class FusedPart:
     fused_is_candidate: bool
 
 
-def fused_module_of(module: str) -> tuple[str, int] | None:
-    """Name the fused module that a separate one is part of, and the part's position."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FusedModule:
+    """The fused module that a separate one is part of.
+
+    Attributes:
+        name: its name.
+        parts: the separate modules, in block order.
+        position: which of the parts is meant.
+    """
+
+    name: str
+    parts: tuple[str, ...]
+    position: int
+
+
+def fused_module_of(module: str) -> FusedModule | None:
+    """Find the fused module that a separate one is part of, None if it is of none."""
     parent, _, last = module.rpartition(".")
-    for fused, parts in FUSED_PARTS.items():
+    prefix = f"{parent}." if parent else ""
+    for fused, parts in _FUSED_PARTS:
         if last in parts:
-            return f"{parent}.{fused}" if parent else fused, parts.index(last)
+            return FusedModule(
+                name=prefix + fused,
+                parts=tuple(prefix + part for part in parts),
+                position=parts.index(last),
+            )
     return None
-
-
-def part_modules(fused_module: str) -> tuple[str, ...]:
-    """Name the separate modules of a fused one, in block order."""
-    parent, _, last = fused_module.rpartition(".")
-    return tuple(f"{parent}.{part}" if parent else part for part in FUSED_PARTS[last])
 
 
 def slice_of_part(sizes: Sequence[int | None], position: int, total: int) -> slice | str:

@@ -4,7 +4,7 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from comparison.align.fused import FusedPart, fused_module_of, part_modules
+from comparison.align.fused import FusedPart, fused_module_of
 from comparison.align.renames import (
     CanonicalName,
     canonical_name,
@@ -129,20 +129,33 @@ class _Grouped:
 class _PlaceFunction:
     """Rank and step of an entry, without what only names the sole one."""
 
-    def __init__(self, *, one_rank: bool, one_step: bool) -> None:
-        self._one_rank, self._one_step = one_rank, one_step
+    def __init__(self, *, sole_rank: int | None, one_step: bool) -> None:
+        self._sole_rank, self._one_step = sole_rank, one_step
 
     def __call__(self, entry: TensorEntry) -> Place:
-        return None if self._one_rank else entry.rank, 0 if self._one_step else entry.step
+        rank = None if entry.rank == self._sole_rank else entry.rank
+        return rank, 0 if self._one_step else entry.step
 
 
 def _place_function(
     entries: Sequence[TensorEntry], others: Sequence[TensorEntry]
 ) -> _PlaceFunction:
-    one_rank = len({entry.rank for entry in entries}) <= 1
+    own, other = ({entry.rank for entry in side} for side in (entries, others))
+    sole = _sole_rank(own, other)
     # Two dumps of one step each are held against each other, whichever step it is.
     one_step = all(len({entry.step for entry in side}) <= 1 for side in (entries, others))
-    return _PlaceFunction(one_rank=one_rank, one_step=one_step)
+    return _PlaceFunction(sole_rank=sole, one_step=one_step)
+
+
+def _sole_rank(own: set[int | None], other: set[int | None]) -> int | None:
+    """Choose the rank that is held against a dump of one rank, or of one process."""
+    if len(own) > 1 and len(other) > 1:
+        return None
+    if len(own) == 1:
+        return next(iter(own))
+    if own & other:
+        return next(iter(own & other))
+    return min((rank for rank in own if rank is not None), default=None)
 
 
 class _Matcher:
@@ -223,13 +236,13 @@ class _Matcher:
                 continue
             if any(entry in self._used[separate.side] for entry in entries):
                 continue
-            whole = fused.groups.get((place, _renamed(name, whole_module[0])))
+            whole = fused.groups.get((place, _renamed(name, whole_module.name)))
             if whole:
                 parts = tuple(
                     self._part(separate, (place, _renamed(name, part)))
-                    for part in part_modules(whole_module[0])
+                    for part in whole_module.parts
                 )
-                self._pair_part(separate, entries[-1], whole[-1], parts, whole_module[1])
+                self._pair_part(separate, entries[-1], whole[-1], parts, whole_module.position)
 
     @staticmethod
     def _part(separate: _Grouped, key: Key) -> TensorEntry | None:

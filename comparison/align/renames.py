@@ -8,6 +8,11 @@ modules lie elsewhere in each engine's tree:
             model.language_model.layers.layers.0.mlp_shards.0-output
     MAX V3  model.language_model.layers.0.mlp-output
     vLLM    model.model.layers.0.mlp-output             model.logits_processor-output
+
+Towers of multimodal models are called `vision` in all of them:
+
+    torch   model.model.vision_tower.ln_pre-output      model.model.connector-output
+    MAX     model.vision.layer_norm-output              model.vision.connector-output
 """
 
 import re
@@ -16,7 +21,14 @@ from dataclasses import dataclass
 from comparison.schema.tensor_names import TensorName, parse_tensor_name
 
 # Modules that get one tensor, so that their first input means the same on every engine.
-_ONE_INPUT = re.compile(r"(proj|norm|LayerNorm|mlp|embed_tokens|lm_head|dense|act_fn|fc\d+)$")
+_ONE_INPUT = re.compile(
+    r"(proj|norm|LayerNorm|layer_norm\d|ln_pre|mlp|feed_forward|embed_tokens|lm_head|dense|act_fn"
+    r"|fc\d+|linear_\d|projector|connector)$"
+)
+_TOWERS = ("vision_tower", "vision_model", "visual", "vision")
+_TOWER = "vision"
+# MAX has them inside of the tower.
+_AFTER_TOWER = ("multi_modal_projector", "connector")
 _HIDDEN_STATES_MODULE = re.compile(r"(^|\.)(layers?\.\d+|self_attn)$")
 _ENCODER_LAYER = re.compile(r"(^|\.)layer\.\d+$")
 _LAYER = re.compile(r"(^|\.)layers?\.\d+$")
@@ -98,11 +110,21 @@ def canonical_module(module: str) -> str:
     if segments[0] == "model":
         segments = segments[1:]
     inner = segments
-    for wrapper in ("model", "language_model"):
-        if inner and inner[0] == wrapper:
+    for wrappers in (("model",), ("language_model", "text_model")):
+        if inner and inner[0] in wrappers:
             inner = inner[1:]
+    if inner and inner[0] in _TOWERS:
+        return ".".join(_in_tower(inner[1:]))
     # A wrapper itself keeps its name: torch's `model.model` gives hidden states, not logits.
     return ".".join(_without_containers(inner or segments))
+
+
+def _in_tower(segments: list[str]) -> list[str]:
+    if segments and segments[0] in _AFTER_TOWER:
+        return _without_containers(segments)
+    if segments == ["layer_norm"]:  # MAX's name of it
+        segments = ["ln_pre"]
+    return [_TOWER, *_without_containers(segments)]
 
 
 def _without_containers(segments: list[str]) -> list[str]:
@@ -131,19 +153,21 @@ def _output(
     if whole and (slot in _LOGITS_SLOTS or (engine == "max" and slot == "0")):
         return CanonicalName(module="", side="output", slot="logits")
     if across and engine == "vllm":
-        return _vllm_output(module, slot)
+        return _vllm_output(module, parsed.slot)
     return CanonicalName(module=module, side="output", slot=slot)
 
 
-def _vllm_output(module: str, slot: str) -> CanonicalName | None:
-    if module == "logits_processor":  # vLLM's lm_head is never called
-        return CanonicalName(module="lm_head", side="output", slot=slot)
-    if _LAYER.search(module):
+def _vllm_output(module: str, slot: str | None) -> CanonicalName | None:
+    if module == "logits_processor":  # it scales and caps what lm_head, never called, would give
+        return CanonicalName(module="", side="output", slot="logits")
+    if _LAYER.search(module) and slot is not None:  # what it adds, and the residual
         summed = slot == _VLLM_LAYER_SLOT
         return CanonicalName(module=module, side="output", slot="0") if summed else None
     if module.endswith("act_fn"):
-        return None  # vLLM's multiplies with the up projection too
-    return CanonicalName(module=module, side="output", slot=slot)
+        return None  # vLLM's multiplies with the up projection too, or is one for all layers
+    if module.partition(".")[0] == "pooler":
+        return None  # vLLM's makes the embedding
+    return CanonicalName(module=module, side="output", slot=slot or "0")
 
 
 def _input_slot(parsed: TensorName, module: str, engine: str | None) -> str | None:
@@ -151,14 +175,17 @@ def _input_slot(parsed: TensorName, module: str, engine: str | None) -> str | No
     if module == "":
         tokens = "0" if engine == "max" else "input_ids"
         return "token ids" if slot == tokens else None
+    if module.startswith(f"{_TOWER}.") and _HIDDEN_STATES_MODULE.search(module):
+        return "hidden states" if slot in _HIDDEN_KEYWORDS else None
     if _HIDDEN_STATES_MODULE.search(module):
         if engine == "max":  # the first input of its decoders' layers is the layer's index
             hidden = "0" if _ENCODER_LAYER.search(module) else "1"
             return "hidden states" if slot == hidden else None
-        if engine == "vllm":  # a layer's first input is the positions
-            return "hidden states" if slot == "hidden_states" else None
+        if engine == "vllm":  # the first input of its decoders' layers is the positions
+            hidden = "0" if _ENCODER_LAYER.search(module) else "hidden_states"
+            return "hidden states" if slot == hidden else None
         return "hidden states" if engine == "torch" and slot in _HIDDEN_KEYWORDS else None
     last = module.rsplit(".", 1)[-1]
-    if engine == "vllm" and ("norm" in last or last == "act_fn"):
+    if engine == "vllm" and ("norm" in last or last.endswith("act_fn")):
         return None  # vLLM adds the residual inside the norm, and fuses gate and up
     return "0" if _ONE_INPUT.search(module) and slot in _HIDDEN_KEYWORDS else None

@@ -158,13 +158,20 @@ def _readings(array: Array, layout: Layout) -> Iterator[_Rows]:
     source = f"{list(array.shape)}"
     if layout.padding in _PADDED:
         yield from _padded_readings(array, layout, source)
-    elif array.shape[0] == sum(now):
-        starts = [sum(now[:row]) for row in range(len(now))]
-        rows = tuple(array[start : start + n] for start, n in zip(starts, now, strict=True))
-        yield _Rows(rows=rows, source=source)
+    else:
+        yield from _ragged_readings(array, now, source)
     if array.shape[0] == len(lengths) and max(_all_tokens(layout)) > 1:
         rows = tuple(array[row : row + 1] for row in range(len(lengths)))
         yield _Rows(rows=rows, source=source, whole_rows=False)
+
+
+def _ragged_readings(array: Array, lengths: tuple[int, ...], source: str) -> Iterator[_Rows]:
+    """Cut the rows out of [tokens, ...]; Transformers models on vLLM have [1, tokens, ...]."""
+    flat = array[0] if array.shape[:2] == (1, sum(lengths)) else array
+    if flat.shape[0] == sum(lengths):
+        starts = [sum(lengths[:row]) for row in range(len(lengths))]
+        rows = tuple(flat[start : start + n] for start, n in zip(starts, lengths, strict=True))
+        yield _Rows(rows=rows, source=source)
 
 
 def _all_tokens(layout: Layout) -> tuple[int, ...]:
@@ -173,9 +180,12 @@ def _all_tokens(layout: Layout) -> tuple[int, ...]:
 
 
 def _padded_readings(array: Array, layout: Layout, source: str) -> Iterator[_Rows]:
+    tokens = _all_tokens(layout)
+    shared = layout.padding is not Padding.LEFT and array.shape[:2] == (1, max(tokens))
+    if shared and len(tokens) > 1 and array.ndim > 2:  # such as the embeddings of positions
+        yield _Rows(rows=tuple(array[0, :n] for n in tokens), source=f"{source}, shared by rows")
     if array.ndim < 2 or array.shape[0] != len(layout.lengths):
         return
-    tokens = _all_tokens(layout)
     for axis in (1, 2) if array.ndim == 4 else (1,):
         by_token = array.swapaxes(1, axis)  # [B, S, ...]
         if by_token.shape[1] == max(tokens):

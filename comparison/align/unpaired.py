@@ -56,6 +56,8 @@ class UnpairedReasons:
     def _missing_place(self, place: tuple[int | None, int]) -> str:
         rank, step = place
         if rank not in {other for other, _ in self.other_places}:
+            if {other for other, _ in self.other_places} == {None}:
+                return "a further rank's copy or part; see what is said of the first rank's"
             ranks = "ranks" if rank is None else f"rank {rank}"
             return f"the {self.other_side} {'has several ' if rank is None else 'has no '}{ranks}"
         return f"the {self.other_side} has no step {step}"

@@ -51,7 +51,7 @@ def test_every_pair_of_engines_agrees(
         for part in ("", ".self_attn", ".mlp", ".input_layernorm", ".post_attention_layernorm"):
             assert (step, f"layers.{layer}{part}") in paired
     for step in range(STEPS):
-        assert {(step, "embed_tokens"), (step, "norm"), (step, "lm_head")} <= paired
+        assert {(step, "embed_tokens"), (step, "norm"), (step, "logits")} <= paired
     assert all(isinstance(pair.outcome, Compared) for pair in comparison.pairs)
 
 
@@ -61,4 +61,4 @@ def _meaning(name: str) -> str:
     for prefix in ("model.", "model.", "language_model."):
         module = module.removeprefix(prefix)
     module = module.replace("layers.layers.", "layers.")
-    return "lm_head" if module == "logits_processor" else module
+    return "logits" if module in ("model", "logits_processor") else module

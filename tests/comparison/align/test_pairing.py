@@ -284,6 +284,17 @@ def test_fused_projections_give_derived_pairs() -> None:
     assert not turned.pairs[0].fused.fused_is_candidate
 
 
+def test_an_encoders_projections_are_fused_too() -> None:
+    prefix = "encoder.layer.0.attention.self"
+    torch = listing(
+        *(f"model.{prefix}.{part}-output" for part in ("query", "key", "value")), engine="torch"
+    )
+    candidate = listing(f"model.model.{prefix}.qkv_proj-output_0", engine="vllm")
+    pairing = pair_tensors(torch, candidate)
+    assert [pair.fused and pair.fused.position for pair in pairing.pairs] == [0, 1, 2]
+    assert pairing.unpaired == ()
+
+
 def test_fused_on_both_sides_is_an_ordinary_pair() -> None:
     names = ["model.layers.0.self_attn.qkv_proj-output", "model.layers.0.self_attn.q_proj-output"]
     pairing = pair_tensors(listing(*names), listing(*names))
@@ -337,12 +348,24 @@ def test_ranks() -> None:
     assert len(pair_tensors(ranks, ranks).pairs) == 2
     assert pairs(pair_tensors(listing("a", rank=0), listing("a"))) == [("a", "a")]
     pairing = pair_tensors(listing("a"), ranks)
-    assert pairing.pairs == ()
-    assert {item.reason for item in pairing.unpaired} == {
-        "the candidate has several ranks",
-        "the reference has no rank 0",
-        "the reference has no rank 1",
-    }
+    assert [(pair.reference.rank, pair.candidate.rank) for pair in pairing.pairs] == [(None, 0)]
+    assert [(item.entry.rank, item.reason) for item in pairing.unpaired] == [
+        (1, "a further rank's copy or part; see what is said of the first rank's")
+    ]
+
+
+def test_one_rank_is_held_against_the_same_of_several() -> None:
+    ranks = joined(listing("a", rank=0), listing("a", rank=1))
+    pairing = pair_tensors(listing("a", rank=1), ranks)
+    assert [(pair.reference.rank, pair.candidate.rank) for pair in pairing.pairs] == [(1, 1)]
+
+
+def test_other_numbers_of_ranks() -> None:
+    two = joined(listing("a", rank=0), listing("a", rank=1))
+    three = joined(two, listing("a", rank=2))
+    pairing = pair_tensors(two, three)
+    assert len(pairing.pairs) == 2
+    assert [item.reason for item in pairing.unpaired] == ["the reference has no rank 2"]
 
 
 def test_two_files_alone_are_a_pair_whatever_their_names() -> None:

@@ -71,6 +71,42 @@ OUTPUTS = [
         "model.encoder.layer.layers.0-input_0",
         "encoder.layer.0 input hidden states",
     ),
+    (
+        "model.model.vision_tower.ln_pre-output",
+        "model.vision.layer_norm-output",
+        "vision.ln_pre output 0",
+    ),
+    (
+        "model.model.vision_tower.transformer.layers.1.attention.q_proj-output",
+        "model.vision.transformer.layers.layers.1.attention.q_proj-output",
+        "vision.transformer.layers.1.attention.q_proj output 0",
+    ),
+    (
+        "model.model.vision_tower.transformer.layers.1-input_0",
+        "model.vision.transformer.layers.layers.1-input_x",
+        "vision.transformer.layers.1 input hidden states",
+    ),
+    (
+        "model.model.vision_model.encoder.layers.1.self_attn-output_0",
+        "model.vision.encoder.layers.1.self_attn-output",
+        "vision.encoder.layers.1.self_attn output 0",
+    ),
+    (
+        "model.model.vision_model.encoder.layers.1.layer_norm1-input_0",
+        "model.vision.encoder.layers.1.layer_norm1-input_0",
+        "vision.encoder.layers.1.layer_norm1 input 0",
+    ),
+    (
+        "model.model.multi_modal_projector.linear_2-output",
+        "model.vision.multi_modal_projector.linear_2-output",
+        "multi_modal_projector.linear_2 output 0",
+    ),
+    ("model.model.connector-output", "model.vision.connector-output", "connector output 0"),
+    (
+        "model.model.text_model.layers.1.mlp-output",
+        "model.layers.layers.1.mlp-output",
+        "layers.1.mlp output 0",
+    ),
 ]
 
 
@@ -90,8 +126,10 @@ VLLM = [
         "model.model.layers.3.self_attn-input_hidden_states",
         "layers.3.self_attn input hidden states",
     ),
-    ("model.logits_processor-output", "lm_head output 0"),
+    ("model.logits_processor-output", "the model output logits"),
     ("model-input_input_ids", "the model input token ids"),
+    ("model.model.encoder.layer.1-input_0", "encoder.layer.1 input hidden states"),
+    ("model.model.encoder.layer.1-output", "encoder.layer.1 output 0"),  # there is no residual
 ]
 
 
@@ -115,6 +153,10 @@ DIFFERENT = [
     ("model.model.layers.0.mlp-output", "model.layers.layers.0.mlp.allreduce-output"),
     ("model.model.layers.0.self_attn-output_1", "model.layers.layers.0.self_attn-output"),
     ("model.model.layers.0.mlp-input_0", "model.layers.layers.0.mlp-output"),
+    ("model.model.layers.1-output", "model.vision.transformer.layers.layers.1-output"),
+    ("model.model.vision_tower.transformer.layers.1-output", "model.layers.layers.1-output"),
+    ("model.model.norm-output", "model.vision.layer_norm-output"),
+    ("model.model.vision_tower-output_last_hidden_state", "model.vision-output"),
 ]
 
 
@@ -139,6 +181,9 @@ def test_what_is_not_the_same(torch: str, max_name: str) -> None:
         ("model.model.layers.3.input_layernorm-input_0", "vllm"),
         ("model.model.layers.3.mlp.act_fn-input_0", "vllm"),  # gate and up
         ("model.model.layers.3.mlp.act_fn-output", "vllm"),
+        # one for all layers
+        ("model.model.encoder.layer.0.intermediate.intermediate_act_fn-input_0", "vllm"),
+        ("model.pooler-output_0", "vllm"),  # the embedding
     ],
 )
 def test_what_has_no_counterpart_on_another_engine(name: str, engine: str) -> None:

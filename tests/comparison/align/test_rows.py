@@ -95,6 +95,24 @@ def test_heads_before_tokens() -> None:
     )
 
 
+def test_what_rows_share_is_held_against_each() -> None:
+    shared = numbers(1, max(LENGTHS), 6)
+    ragged = np.concatenate([shared[0, :n] for n in LENGTHS])
+    left, right = layout(Padding.RIGHT), layout(Padding.RAGGED)
+    aligned = assert_equal_sides(align(shared, ragged, left, right))
+    assert aligned.shape == (sum(LENGTHS), 6)
+    assert "[1, 12, 6], shared by rows" in aligned.adjustments[0]
+    # Padded on the left, each row has positions of its own.
+    assert isinstance(align(shared, ragged, layout(Padding.LEFT), right), ShapeDiffers)
+
+
+def test_ragged_rows_behind_a_dimension_of_one() -> None:
+    ragged = numbers(sum(LENGTHS), 6)
+    left, right = layout(Padding.LEFT), layout(Padding.RAGGED)
+    aligned = align(pad(ragged, Padding.LEFT), ragged[None], left, right)
+    assert assert_equal_sides(aligned).shape == (sum(LENGTHS), 6)
+
+
 def test_as_many_heads_as_tokens_is_ambiguous() -> None:
     ragged = numbers(21, 12, 8)
     padded = pad(ragged, Padding.LEFT)
