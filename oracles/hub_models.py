@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from oracles.architectures import traits_of
-from oracles.generic_oracle import GenericOracle
+from oracles.catalogue import LISTED, Architecture, run_as
+from oracles.generic_oracle import DEQUANTISED, GenericOracle
 from oracles.oracle import PipelineOracle
 
 
@@ -12,19 +12,16 @@ class HubModel:
     """One entry.
 
     Attributes:
-        architecture: what the model's config.json names.
-        max_length: greatest number of tokens, far below the model's own to save memory.
+        architecture: what the model's config.json names; the catalogue says how to run it.
         apply_chat_template: whether the default prompts go through the chat template.
-        trust_remote_code: whether the repository's own code has to run.
     """
 
     architecture: str
-    max_length: int = 8192
     apply_chat_template: bool = False
-    trust_remote_code: bool = False
 
 
-_ENCODINGS = {"cpu": ("float32", "bfloat16"), "gpu": ("bfloat16", "float32")}
+_ON_CPU = ("float32", "bfloat16")
+_ON_GPU = ("bfloat16", "float32")
 
 _LLAMA = HubModel(architecture="LlamaForCausalLM")
 _QWEN2 = HubModel(architecture="Qwen2ForCausalLM")
@@ -36,14 +33,14 @@ _GRANITE = HubModel(architecture="GraniteForCausalLM")
 HUB_MODELS: dict[str, HubModel] = {
     "HuggingFaceTB/SmolLM2-135M": _LLAMA,
     "HuggingFaceTB/SmolLM2-360M-Instruct": _LLAMA,
-    "LiquidAI/LFM2-350M": HubModel(architecture="Lfm2ForCausalLM", trust_remote_code=True),
+    "LiquidAI/LFM2-350M": HubModel(architecture="Lfm2ForCausalLM"),
     "Qwen/Qwen2.5-0.5B-Instruct": _QWEN2,
     "Qwen/Qwen2.5-1.5B-Instruct": _QWEN2,
     "Qwen/Qwen2.5-7B-Instruct": _QWEN2,
     "Qwen/Qwen3-0.6B": _QWEN3,
     "Qwen/Qwen3-8B": _QWEN3,
-    "allenai/OLMo-1B-hf": HubModel(architecture="OlmoForCausalLM", max_length=2048),
-    "allenai/OLMo-2-0425-1B": HubModel(architecture="Olmo2ForCausalLM", max_length=4096),
+    "allenai/OLMo-1B-hf": HubModel(architecture="OlmoForCausalLM"),
+    "allenai/OLMo-2-0425-1B": HubModel(architecture="Olmo2ForCausalLM"),
     "google/gemma-3-1b-it": _GEMMA3,
     "google/gemma-3-270m-it": _GEMMA3,
     "ibm-granite/granite-3.1-2b-instruct": _GRANITE,
@@ -54,26 +51,46 @@ HUB_MODELS: dict[str, HubModel] = {
     "microsoft/Phi-4-mini-instruct": HubModel(architecture="Phi3ForCausalLM"),
     "mistralai/Mistral-7B-Instruct-v0.3": _MISTRAL,
     "mistralai/Mistral-Nemo-Instruct-2407": _MISTRAL,
-    "sentence-transformers/all-MiniLM-L6-v2": HubModel(architecture="BertModel", max_length=512),
-    "sentence-transformers/all-mpnet-base-v2": HubModel(
-        architecture="MPNetForMaskedLM", max_length=512
-    ),
+    "sentence-transformers/all-MiniLM-L6-v2": HubModel(architecture="BertModel"),
+    "sentence-transformers/all-mpnet-base-v2": HubModel(architecture="MPNetForMaskedLM"),
 }
 
 
 def hub_model_oracles() -> dict[str, PipelineOracle]:
-    """Return one oracle a model, by Hub id."""
-    return {name: _oracle(name, model) for name, model in HUB_MODELS.items()}
+    """Return one oracle a model, by Hub id: those above, and the catalogue's examples.
+
+    Models that read pictures are left to the oracles that prepare their inputs.
+    """
+    examples = {
+        entry.example: _oracle(entry.example, entry, own_encoding=entry.encodings[0])
+        for entry in LISTED
+        if entry.example and entry.no_oracle is None and not entry.reads_pictures
+    }
+    chosen = {name: _chosen(name, model) for name, model in HUB_MODELS.items()}
+    return {**examples, **chosen}
 
 
-def _oracle(name: str, model: HubModel) -> GenericOracle:
-    traits = traits_of([model.architecture])
-    trust = {"trust_remote_code": True} if model.trust_remote_code else {}
+def _chosen(name: str, model: HubModel) -> GenericOracle:
+    return _oracle(
+        name,
+        run_as([model.architecture]),
+        own_encoding=_ON_GPU[0],
+        apply_chat_template=model.apply_chat_template,
+    )
+
+
+def _oracle(
+    name: str, how: Architecture, *, own_encoding: str, apply_chat_template: bool = False
+) -> GenericOracle:
+    """Make the oracle of a model whose weights have an encoding of their own."""
+    quantised = own_encoding in DEQUANTISED
+    on_cpu = {"cpu": _ON_CPU} if "cpu" in how.device_encoding_map else {}
     return GenericOracle(
         name,
-        device_encoding_map=_ENCODINGS,
-        config_params={"max_length": model.max_length, **trust},
-        apply_chat_template=model.apply_chat_template,
-        task=traits.task,
-        max_cpu_patches=traits.max_cpu_patches,
+        device_encoding_map={**on_cpu, "gpu": tuple(dict.fromkeys((own_encoding, *_ON_GPU)))},
+        torch_model_path=name if quantised else None,
+        config_params=how.config_params,
+        apply_chat_template=apply_chat_template,
+        task=how.task,
+        max_cpu_patches=how.max_cpu_patches,
     )

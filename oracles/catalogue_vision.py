@@ -1,0 +1,145 @@
+"""Catalogue: models that read pictures and text."""
+
+from oracles.catalogue_entry import (
+    BF16,
+    CPU_DEVICE_REFS,
+    F16,
+    F32,
+    FLOAT32_PICTURES,
+    FP4,
+    FP8,
+    SINGLE_DEVICE_SIGNALS,
+    WIDEN_CPU_ENCODINGS,
+    Architecture,
+)
+
+_PLAIN_TOWER = (WIDEN_CPU_ENCODINGS, CPU_DEVICE_REFS, FLOAT32_PICTURES)
+
+VISION = (
+    Architecture(
+        name="Gemma3ForConditionalGeneration",
+        example="google/gemma-3-4b-it",
+        encodings=(BF16, FP8),
+        module_v3=(BF16, FP8),
+        reads_pictures=True,
+        oracle_class="Gemma3MultimodalPipelineOracle",
+    ),
+    Architecture(
+        name="Gemma4ForConditionalGeneration",
+        example="google/gemma-4-31B-it",
+        encodings=(BF16, F16, FP4),
+        module_v3=(BF16, FP4),
+        reads_pictures=True,
+    ),
+    Architecture(
+        name="Gemma4UnifiedForConditionalGeneration",
+        example="google/gemma-4-12B-it",
+        encodings=(BF16, F16, FP4),
+        module_v3=(BF16, FP4),
+        reads_pictures=True,
+    ),
+    Architecture(
+        name="Glm5NextForConditionalGeneration",
+        example="zai-org/GLM-5.3-Flash",
+        encodings=(FP8,),
+        trust_remote_code=True,
+        reads_pictures=True,
+    ),
+    Architecture(
+        name="Idefics3ForConditionalGeneration",
+        example="HuggingFaceM4/Idefics3-8B-Llama3",
+        encodings=(BF16,),
+        module_v3=(BF16,),
+        reads_pictures=True,
+        max_cpu_patches=_PLAIN_TOWER,
+        oracle_class="Idefics3PipelineOracle",
+    ),
+    Architecture(
+        name="InklingForConditionalGeneration",
+        example="thinkingmachines/Inkling",
+        encodings=(BF16, FP4),
+        trust_remote_code=True,
+        reads_pictures=True,
+    ),
+    Architecture(
+        name="InternVLChatModel",
+        example="OpenGVLab/InternVL3-8B-Instruct",
+        encodings=(BF16,),
+        trust_remote_code=True,
+        reads_pictures=True,
+        oracle_class="InternVLPipelineOracle",
+    ),
+    Architecture(
+        name="KimiK25ForConditionalGeneration",
+        example="nvidia/Kimi-K2.5-NVFP4",
+        encodings=(FP4, BF16, FP8),
+        module_v3=(FP4, BF16, FP8),
+        trust_remote_code=True,
+        reads_pictures=True,
+    ),
+    Architecture(
+        name="KimiVLForConditionalGeneration",
+        example="moonshotai/Kimi-VL-A3B-Instruct",
+        encodings=(BF16, FP4, FP8),
+        module_v3=(BF16, FP4, FP8),
+        trust_remote_code=True,
+        reads_pictures=True,
+    ),
+    Architecture(
+        name="Llama4ForConditionalGeneration",
+        example="unsloth/Llama-4-Scout-17B-16E-Instruct",
+        encodings=(BF16, FP8),
+        reads_pictures=True,
+    ),
+    Architecture(
+        name="LlavaForConditionalGeneration",
+        example="mistral-experimental/pixtral-12b",
+        encodings=(BF16,),
+        module_v3=(BF16,),
+        reads_pictures=True,
+        max_cpu_patches=_PLAIN_TOWER,
+        oracle_class="PixtralPipelineOracle",
+    ),
+    Architecture(
+        name="Mistral3ForConditionalGeneration",
+        example="mistralai/Mistral-Small-3.1-24B-Instruct-2503",
+        encodings=(BF16,),
+        reads_pictures=True,
+    ),
+    # It has no other variant than this.
+    Architecture(
+        name="MuseGlimmerForConditionalGeneration_ModuleV3",
+        example="meta-models/Muse-Glimmer-30B",
+        encodings=(BF16,),
+        trust_remote_code=True,
+        reads_pictures=True,
+    ),
+    Architecture(
+        name="Qwen2_5_VLForConditionalGeneration",
+        example="Qwen/Qwen2.5-VL-3B-Instruct",
+        encodings=(BF16, F32, FP8),
+        # MAX refuses CPUs, but without the patch it crashes before it can say so.
+        gpu_only=True,
+        max_cpu_patches=(SINGLE_DEVICE_SIGNALS,),
+        reads_pictures=True,
+        oracle_class="Qwen2_5VLPipelineOracle",
+    ),
+    Architecture(
+        name="Qwen3VLForConditionalGeneration",
+        example="Qwen/Qwen3-VL-4B-Instruct",
+        encodings=(BF16, F32, FP8),
+        reads_pictures=True,
+    ),
+    Architecture(
+        name="Qwen3VLMoeForConditionalGeneration",
+        example="Qwen/Qwen3-VL-30B-A3B-Instruct",
+        encodings=(BF16, F32, FP8),
+        reads_pictures=True,
+    ),
+    Architecture(
+        name="Qwen3_5ForConditionalGeneration",
+        example="Qwen/Qwen3.5-27B",
+        encodings=(BF16, F32, FP8, FP4),
+        reads_pictures=True,
+    ),
+)
