@@ -26,11 +26,13 @@ class MadeCheckpointOracle(GenericOracle):
     @property
     def model_path(self) -> str:
         """Return the checkpoint's folder, making the checkpoint if need be."""
-        return str(self._make())
+        self._model_path = str(self._make())
+        return self._model_path if self.lora_path is None else self._merged(self.lora_path)
 
     @model_path.setter
     def model_path(self, value: str) -> None:
-        """Ignore the key that the base class records."""
+        """Keep the key that the base class records, until the folder is made."""
+        self._model_path = value
 
     @property
     def label(self) -> str:

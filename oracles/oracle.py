@@ -34,6 +34,8 @@ class PipelineOracle(ABC):
         add_bos_token: True or False to force it, None for what the tokenizer does by itself.
         config_params: further parameters for the engine, such as `max_length`.
         max_cpu_patches: names of the patches that MAX needs to run this model on a CPU.
+        lora_path: folder of a LoRA adapter that is merged into the model, or None.
+        takes_images: whether each prompt comes with pictures; see `MultimodalOracle`.
     """
 
     model_path: str | None = None
@@ -44,6 +46,8 @@ class PipelineOracle(ABC):
     add_bos_token: bool | None = None
     config_params: Mapping[str, Any] = {}
     max_cpu_patches: tuple[str, ...] = ()
+    lora_path: str | None = None
+    takes_images: bool = False
 
     @property
     @abstractmethod

@@ -8,6 +8,7 @@ from typing import Any
 from comparison.schema.errors import BadInputError
 from oracles.generic_oracle import GenericOracle
 from oracles.made_checkpoint import MadeCheckpointOracle
+from oracles.multimodal import MultimodalOracle
 from oracles.oracle import PipelineOracle
 from test_common.error_text import describe, shown
 from test_common.max_cpu_patches import CPU_PATCHES
@@ -47,8 +48,11 @@ def _problems(oracle: PipelineOracle) -> Iterator[str]:
     checks = dict(_CHECKS)
     if isinstance(oracle, GenericOracle):
         checks |= _GENERIC_CHECKS
-        if _loads_model_path(oracle):
+        # With an adapter, reading the path merges it: a run does, and says what is wrong.
+        if _loads_model_path(oracle) and oracle.lora_path is None:
             checks["model_path"] = _path
+    if isinstance(oracle, MultimodalOracle):
+        checks |= _MULTIMODAL_CHECKS
     if isinstance(oracle, MadeCheckpointOracle):
         del checks["model_path"]  # reading it makes the checkpoint
     for attribute, check in checks.items():
@@ -160,6 +164,7 @@ def _loader(value: Any) -> str | None:
 _PARAMETER_CHECKS: Mapping[str, Check] = {
     "max_length": _or_none(_positive),
     "huggingface_model_revision": _or_none(_text),
+    "pool_embeddings": _flag,
     "trust_remote_code": _flag,
 }
 _CHECKS: Mapping[str, Check] = {
@@ -174,6 +179,8 @@ _CHECKS: Mapping[str, Check] = {
     "add_bos_token": _or_none(_flag),
     "config_params": _parameters,
     "max_cpu_patches": _patches,
+    "lora_path": _or_none(_path),
+    "takes_images": _flag,
 }
 _GENERIC_CHECKS: Mapping[str, Check] = {
     "torch_model_path": _or_none(_path),
@@ -181,5 +188,10 @@ _GENERIC_CHECKS: Mapping[str, Check] = {
     "auto_model_cls": _or_none(_loader),
     "auto_processor_cls": _or_none(_loader),
 }
+_MULTIMODAL_CHECKS: Mapping[str, Check] = {"default_image_count": _positive}
 # Arguments of GenericOracle that are kept under another name.
-_AS_WRITTEN = {"default_batch_size": "batch_size", "inputs": "prompts"}
+_AS_WRITTEN = {
+    "default_batch_size": "batch_size",
+    "inputs": "prompts",
+    "default_image_count": "image_count",
+}

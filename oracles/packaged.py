@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from oracles.architectures import traits_of
+from oracles.catalogue import run_as
 from oracles.made_checkpoint import MadeCheckpointOracle
 from oracles.oracle import PipelineOracle
 from test_common.packaged_weights import ensure_packaged_checkpoint
@@ -22,12 +22,12 @@ def packaged_oracles() -> dict[str, PipelineOracle]:
 
 
 def _oracle(name: str, architecture: str) -> MadeCheckpointOracle:
-    traits = traits_of([architecture])
+    how = run_as([architecture])
     return MadeCheckpointOracle(
         PREFIX + name,
         make=partial(ensure_packaged_checkpoint, name),
         device_encoding_map=_ENCODINGS,
         config_params={"max_length": 512},
-        task=traits.task,
-        max_cpu_patches=traits.max_cpu_patches,
+        task=how.task,
+        max_cpu_patches=how.max_cpu_patches,
     )

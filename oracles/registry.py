@@ -8,19 +8,24 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from comparison.schema.errors import CorruptFileError, UnknownPipelineError
+from comparison.schema.errors import BadInputError, CorruptFileError, UnknownPipelineError
 from oracles import tiny_random
-from oracles.architectures import Traits, traits_of
+from oracles.catalogue import Architecture, run_as, why_no_oracle
 from oracles.generic_oracle import GenericOracle
 from oracles.hub_models import hub_model_oracles
+from oracles.hub_multimodal import hub_multimodal_oracles
+from oracles.multimodal import multimodal_class
 from oracles.oracle import PipelineOracle
 from oracles.packaged import PREFIX as PACKAGED_PREFIX
 from oracles.packaged import packaged_oracles
+from oracles.tiny_gguf import tiny_gguf_oracles
 from test_common.error_text import shown
 
 PIPELINE_ORACLES: dict[str, PipelineOracle] = {
     **hub_model_oracles(),
+    **hub_multimodal_oracles(),
     **tiny_random.tiny_random_oracles(),
+    **tiny_gguf_oracles(),
     **packaged_oracles(),
 }
 
@@ -40,6 +45,7 @@ def find_oracle(name: str) -> PipelineOracle:
 
     Raises:
         UnknownPipelineError: none of the three; names the nearest keys.
+        BadInputError: it is of a kind that debug_model does not run, such as a maker of pictures.
         CorruptFileError: a local folder's config.json cannot be read.
     """
     if name in PIPELINE_ORACLES:
@@ -56,9 +62,13 @@ def find_oracle(name: str) -> PipelineOracle:
             f"pipeline {name!r:.80} cannot be looked up: {error.strerror or error}"
         ) from error
     if exists:
+        _refuse_diffusers_folder(folder)
         raise UnknownPipelineError(
             f"{name} exists but is no model folder: it has no config.json{_nearest(name)}"
         )
+    reason = why_no_oracle(name)
+    if reason is not None:
+        raise BadInputError(reason)
     if _is_hub_id(name):
         return GenericOracle(name, device_encoding_map=_ANY_DEVICE)
     raise UnknownPipelineError(
@@ -119,25 +129,42 @@ def _nearest(name: str) -> str:
 
 
 def _local_oracle(folder: Path) -> GenericOracle:
-    traits = _local_traits(folder / "config.json")
-    return GenericOracle(
+    how = _local_architecture(folder / "config.json")
+    if how.no_oracle is not None:
+        raise BadInputError(f"{folder} is run as {how.name}: {how.no_oracle}")
+    kind = multimodal_class([how.name]) or GenericOracle
+    return kind(
         str(folder),
         device_encoding_map=_ANY_DEVICE,
-        task=traits.task,
-        max_cpu_patches=traits.max_cpu_patches,
+        task=how.task,
+        max_cpu_patches=how.max_cpu_patches,
     )
 
 
-def _local_traits(config_path: Path) -> Traits:
+def _refuse_diffusers_folder(folder: Path) -> None:
+    """Say of a folder of the package diffusers what it makes."""
+    index = folder / "model_index.json"
+    if index.is_file():
+        name = str(_json_object(index).get("_class_name"))
+        reason = why_no_oracle(name) or f"{name} is no language model"
+        raise BadInputError(f"{folder}: {reason}")
+
+
+def _json_object(path: Path) -> dict[str, Any]:
     try:
-        config: Any = json.loads(config_path.read_text(encoding="utf-8"))
+        content: Any = json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, OSError, RecursionError) as error:
-        raise CorruptFileError(f"{config_path} cannot be read as JSON: {error}") from error
-    if not isinstance(config, dict):
-        raise CorruptFileError(f"{config_path} is not a JSON object")
+        raise CorruptFileError(f"{path} cannot be read as JSON: {error}") from error
+    if not isinstance(content, dict):
+        raise CorruptFileError(f"{path} is not a JSON object")
+    return content
+
+
+def _local_architecture(config_path: Path) -> Architecture:
+    config = _json_object(config_path)
     names = config.get("architectures") or []
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise CorruptFileError(
             f"{config_path}: architectures must be a list of names, found {shown(names)}"
         )
-    return traits_of(names)
+    return run_as(names)

@@ -2,8 +2,9 @@
 
 from functools import partial
 
-from oracles.architectures import traits_of
+from oracles.catalogue import run_as
 from oracles.made_checkpoint import MadeCheckpointOracle
+from oracles.made_multimodal import MADE_MULTIMODAL
 from oracles.oracle import PipelineOracle
 from test_common.tiny_checkpoints import RECIPES, ensure_tiny_checkpoint
 from test_common.tiny_checkpoints.recipe import Recipe
@@ -20,13 +21,13 @@ def tiny_random_oracles() -> dict[str, PipelineOracle]:
 
 
 def _oracle(arch: str, recipe: Recipe) -> MadeCheckpointOracle:
-    traits = traits_of(recipe.config_architectures)
+    how = run_as(recipe.config_architectures)
     positions = recipe.config["max_position_embeddings"] - _RESERVED_POSITIONS
-    return MadeCheckpointOracle(
+    return MADE_MULTIMODAL.get(arch, MadeCheckpointOracle)(
         PREFIX + arch,
         make=partial(ensure_tiny_checkpoint, arch),
         device_encoding_map=_ENCODINGS,
         config_params={"max_length": min(_MAX_LENGTH, positions)},
-        task=traits.task,
-        max_cpu_patches=traits.max_cpu_patches,
+        task=how.task,
+        max_cpu_patches=how.max_cpu_patches,
     )

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from test_common.dump_writer import DumpWriter
+    from test_common.vision_inputs import VisionInputs
 
 EMBEDDINGS_TASK = "EMBEDDINGS_GENERATION"
 
@@ -27,6 +28,7 @@ class BuildsPipelines(Protocol):
 
     use_cache: bool
     max_cpu_patches: tuple[str, ...]
+    config_params: Mapping[str, Any]
 
     @property
     def task_name(self) -> str:
@@ -62,6 +64,7 @@ class CaptureJob:
         overrides: fields of the Hugging Face configuration that are changed.
         max_batch_size: rows in a batch, or None.
         prefer_module_v3: whether to choose MAX's ModuleV3 variant.
+        tensor_parallel_size: vLLM processes to split the tensors over; None for one a device.
         capture: False runs without any hook.
         writer: where tensors go, or None for the console.
         filter: which tensors to capture, None for all.
@@ -70,6 +73,7 @@ class CaptureJob:
         precision: digits behind the point in style `full`.
         on_built: called once the model stands and before its first step, so that a model that
             cannot be built leaves no dump behind.
+        vision: the pictures of the rows, None for a model of text alone.
     """
 
     draft: Manifest
@@ -81,6 +85,7 @@ class CaptureJob:
     overrides: Mapping[str, Any] = field(default_factory=dict)
     max_batch_size: int | None = None
     prefer_module_v3: bool = False
+    tensor_parallel_size: int | None = None
     capture: bool = True
     writer: DumpWriter | None = None
     filter: Sequence[str] | None = None
@@ -88,6 +93,7 @@ class CaptureJob:
     style: PrintStyle = PrintStyle.NATIVE
     precision: int = 6
     on_built: Callable[[], None] = _nothing
+    vision: VisionInputs | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +102,8 @@ class Captured:
 
     Attributes:
         generated: token ids chosen, one list a row, one id a step; empty for encoders.
-        logits: float32 [B, V] a step; of an encoder its embeddings [B, H].
+        logits: float32 [B, V] a step; of an encoder its embeddings [B, H], or without pooling
+            [B, S, H], zero behind a row's last token.
         padding: how the rows share the batch.
         config: the resolved configuration, JSON values only.
         versions: package name to version.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from importlib.metadata import version
@@ -16,9 +16,11 @@ from test_common.max_cpu_patches import max_cpu_patches
 from test_common.max_print_hook import MaxPrintHook
 from test_common.max_runner import MaxRun, run_max, run_max_encoder
 from test_common.max_step_printer import StepPrinter
+from test_common.max_vision import VisionRow, vision_rows
 from test_common.model_banner import print_banner
 from test_common.oracle_errors import checked_result, oracle_errors
 from test_common.patching import Patch, apply_patches
+from test_common.pillow_processors import pillow_processor_patches
 from test_common.pipelines import MaxPipelineAndTokenizer
 from test_common.progress import stage
 
@@ -34,15 +36,16 @@ def capture_on_max(oracle: BuildsPipelines, job: CaptureJob) -> Captured:
         CaptureError: no tensor was captured.
         EngineError: MAX cannot build or run the model; its own last error is quoted.
     """
-    cpu_patches = _cpu_patches(oracle, job)
+    patches = (*_cpu_patches(oracle, job), *_processor_patches(job))
     with _hook(job) as hook:
         printer = StepPrinter(
             hook, job.writer, steps=job.steps, style=job.style, precision=job.precision
         )
-        with apply_patches([*cpu_patches, *_capture_patches(job, hook)]):
+        with apply_patches([*patches, *_capture_patches(job, hook)]):
             built = _build(oracle, job)
+            prepared = _prepared(built, job)
             job.on_built()
-            run = _run(oracle, built, job, printer)
+            run = _run(oracle, built, job, printer, prepared)
         return Captured(
             generated=run.generated,
             logits=run.logits,
@@ -50,7 +53,7 @@ def capture_on_max(oracle: BuildsPipelines, job: CaptureJob) -> Captured:
             config=_config(built),
             versions={name: version(name) for name in ("max", "transformers")},
             certificate=None if hook is None else replace(hook.require_capture(), saved=run.saved),
-            patches=tuple(patch.label for patch in cpu_patches),
+            patches=tuple(patch.label for patch in patches),
             notes=_notes(built, job),
         )
 
@@ -79,6 +82,11 @@ def _cpu_patches(oracle: BuildsPipelines, job: CaptureJob) -> tuple[Patch, ...]:
     return max_cpu_patches(names, encoding=job.encoding)
 
 
+def _processor_patches(job: CaptureJob) -> tuple[Patch, ...]:
+    """Choose the patches of transformers that MAX's preparation of pictures needs here."""
+    return () if job.vision is None else pillow_processor_patches()
+
+
 def _capture_patches(job: CaptureJob, hook: MaxPrintHook | None) -> tuple[Patch, ...]:
     patches = capture_settings(
         max_batch_size=job.max_batch_size or len(job.rows), prefer_module_v3=job.prefer_module_v3
@@ -105,16 +113,24 @@ def _build(oracle: BuildsPipelines, job: CaptureJob) -> MaxPipelineAndTokenizer:
     return built
 
 
+def _prepared(built: MaxPipelineAndTokenizer, job: CaptureJob) -> list[VisionRow] | None:
+    """Let MAX prepare the pictures while there is no dump yet that an error would leave behind."""
+    if job.vision is None:
+        return None
+    return vision_rows(built.tokenizer, job.rows, job.vision, max_new_tokens=job.num_steps)
+
+
 def _run(
     oracle: BuildsPipelines,
     built: MaxPipelineAndTokenizer,
     job: CaptureJob,
     printer: StepPrinter,
+    prepared: Sequence[VisionRow] | None,
 ) -> MaxRun:
     with _engine_errors():
         if oracle.task_name == EMBEDDINGS_TASK:
             return run_max_encoder(built, job.rows, printer=printer)
-        return run_max(built, job.rows, num_steps=job.num_steps, printer=printer)
+        return run_max(built, job.rows, num_steps=job.num_steps, printer=printer, prepared=prepared)
 
 
 @contextmanager

@@ -40,7 +40,12 @@ def capture_on_torch(oracle: BuildsPipelines, job: CaptureJob) -> Captured:
             oracle.create_torch_pipeline(encoding=job.encoding, device=job.device),
             TorchModelAndDataProcessor,
         )
-    check_runnable(built.model, job.rows, logits=oracle.task_name != EMBEDDINGS_TASK)
+    check_runnable(
+        built.model,
+        job.rows,
+        logits=oracle.task_name != EMBEDDINGS_TASK,
+        vision_inputs=None if job.vision is None else job.vision.model_inputs,
+    )
     print_banner(type(built.model))
     job.on_built()
     hook = None
@@ -82,7 +87,14 @@ def _run(
     # The model's code may raise anything, and be anybody's.
     with oracle_errors(oracle, "running the model"):
         if oracle.task_name == EMBEDDINGS_TASK:
-            return run_torch_encoder(built.model, job.rows, pad_token_id=pad, hook=hook)
+            pools = oracle.config_params.get("pool_embeddings", True)
+            return run_torch_encoder(
+                built.model,
+                job.rows,
+                pad_token_id=pad,
+                hook=hook,
+                pooling="mean" if pools else None,
+            )
         return run_torch(
             built.model,
             job.rows,
@@ -90,4 +102,5 @@ def _run(
             pad_token_id=pad,
             hook=hook,
             use_cache=oracle.use_cache,
+            vision_inputs=None if job.vision is None else job.vision.model_inputs,
         )

@@ -33,11 +33,14 @@ class DebugOptions:
         max_batch_size: rows in a batch, or None for the oracle's default.
         hf_config_overrides: fields of the Hugging Face configuration, nested as it is.
         prefer_module_v3: whether to choose MAX's ModuleV3 variant.
+        tensor_parallel_size: vLLM processes to split the tensors over; None for one a device.
         seed: set before the model is built.
         filter: globs of the modules or tensors to capture; empty for all.
         steps: the steps to capture, None for all.
         style: how tensors are printed or written; `NATIVE` prints compact without `output`.
         precision: digits behind the point in style `full`.
+        images: files or web addresses of pictures, which all rows get; empty for those made by
+            code, where the model takes any.
     """
 
     pipeline: str
@@ -52,11 +55,13 @@ class DebugOptions:
     max_batch_size: int | None = None
     hf_config_overrides: Mapping[str, Any] = field(default_factory=dict)
     prefer_module_v3: bool = False
+    tensor_parallel_size: int | None = None
     seed: int = 0
     filter: tuple[str, ...] = ()
     steps: frozenset[int] | None = None
     style: PrintStyle = PrintStyle.NATIVE
     precision: int = 6
+    images: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         """Collect all that is wrong with the options.
@@ -80,9 +85,29 @@ class DebugOptions:
             )
         if self.prefer_module_v3 and self.framework != "max":
             problems.append(f"prefer_module_v3 is for max, not for {self.framework}")
+        problems += self._parallel_problems()
         problems += self._style_problems()
         if problems:
             raise BadInputError("; ".join(problems))
+
+    def _parallel_problems(self) -> list[str]:
+        size, devices = self.tensor_parallel_size, self.device.count(",") + 1
+        if size is None:
+            return []
+        problems = []
+        if size < 1:
+            problems.append(f"tensor_parallel_size must be at least 1, got {size}")
+        if self.framework != "vllm":
+            problems.append(
+                f"tensor_parallel_size is for vllm, not for {self.framework}: name several "
+                "devices (gpu:0,1) instead"
+            )
+        if self.device.startswith("gpu:") and size != devices:
+            problems.append(
+                f"tensor_parallel_size {size} does not fit device {self.device}, which names "
+                f"{devices}"
+            )
+        return problems
 
     def _style_problems(self) -> list[str]:
         problems = []

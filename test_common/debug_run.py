@@ -18,11 +18,15 @@ from test_common.capture_job import (
     CaptureJob,
     completed_manifest,
 )
+from test_common.debug_images import images_of_run, taking_images
 from test_common.debug_options import ALL_LAYERS, DebugOptions
 from test_common.dump_writer import DumpWriter
 
 if TYPE_CHECKING:
     import numpy as np
+
+    from test_common.images import LoadedImage
+    from test_common.vision_inputs import VisionInputs
 
 
 _DEVICE = re.compile(r"cpu|gpu(:\d+(,\d+)*)?")
@@ -35,7 +39,8 @@ class DebuggableOracle(BuildsPipelines, Protocol):
     default_batch_size: int | None
     apply_chat_template: bool
     add_bos_token: bool | None
-    config_params: Mapping[str, Any]
+    lora_path: str | None
+    takes_images: bool
 
     @property
     def inputs(self) -> Sequence[str | Sequence[int]]:
@@ -51,7 +56,8 @@ class DebugRun:
 
     Attributes:
         manifest: what is, or would be, written to `manifest.json`.
-        logits: float32 [B, V] a step; of an encoder its embeddings [B, H].
+        logits: float32 [B, V] a step; of an encoder its embeddings [B, H], or without pooling
+            [B, S, H], zero behind a row's last token.
         output: the dump folder, or None.
         size_bytes: size of the tensor files that were written.
         seconds: how long the run took, building included.
@@ -94,12 +100,19 @@ def run_debug_model(
 def _run(
     oracle: DebuggableOracle, options: DebugOptions, *, capture: bool, writer: DumpWriter | None
 ) -> DebugRun:
+    images = images_of_run(oracle, options)
     device = resolve_device(options.device, framework=options.framework)
     encoding = oracle.resolve_encoding(options.encoding, device_type=device.partition(":")[0])
     with debug_context(oracle, options) as overrides:
-        rows, prompts = _rows(oracle, options)
+        rows, prompts, vision = _rows(oracle, options, images)
         draft = _draft(
-            oracle, options, encoding=encoding, device=device, rows=rows, prompts=prompts
+            oracle,
+            options,
+            encoding=encoding,
+            device=device,
+            rows=rows,
+            prompts=prompts,
+            images=images,
         )
         job = CaptureJob(
             draft=draft,
@@ -111,6 +124,7 @@ def _run(
             overrides=overrides,
             max_batch_size=options.max_batch_size,
             prefer_module_v3=options.prefer_module_v3,
+            tensor_parallel_size=options.tensor_parallel_size,
             capture=capture,
             writer=writer,
             filter=options.filter or None,
@@ -118,8 +132,11 @@ def _run(
             style=options.style,
             precision=options.precision,
             on_built=lambda: writer.start(draft) if writer is not None else None,
+            vision=vision,
         )
         captured = _capture(options.framework)(oracle, job)
+    if vision is not None:
+        captured = replace(captured, notes=(*captured.notes, *vision.notes))
     manifest = completed_manifest(draft, captured)
     if writer is not None and captured.certificate is not None and not captured.manifest_written:
         writer.finish(manifest, captured.certificate)
@@ -226,15 +243,18 @@ def _capture(framework: str) -> Any:
 
 
 def _rows(
-    oracle: DebuggableOracle, options: DebugOptions
-) -> tuple[list[list[int]], Sequence[str | Sequence[int]]]:
-    """Return token ids and prompts of the rows of the batch."""
+    oracle: DebuggableOracle, options: DebugOptions, images: Sequence[LoadedImage]
+) -> tuple[list[list[int]], Sequence[str | Sequence[int]], VisionInputs | None]:
+    """Return token ids and prompts of the rows of the batch, and what their pictures add."""
     from test_common.prompts import encode_prompts
 
     prompts: Sequence[str | Sequence[int]] = options.prompts or oracle.inputs
     if not options.prompts:  # the oracle's own are cut to the batch, the user's are not
         prompts = prompts[: options.max_batch_size or oracle.default_batch_size]
     room = _room_for_prompts(oracle, options)
+    if images:
+        ids, vision = taking_images(oracle).prepare(prompts, images, max_length=room)
+        return ids, prompts, vision
     ids = encode_prompts(
         oracle.model_path,
         prompts,
@@ -243,7 +263,7 @@ def _rows(
         max_length=room,
         **_hub_arguments(oracle),
     )
-    return ids, prompts
+    return ids, prompts, None
 
 
 def _room_for_prompts(oracle: DebuggableOracle, options: DebugOptions) -> int | None:
@@ -274,6 +294,7 @@ def _draft(
     device: str,
     rows: Sequence[Sequence[int]],
     prompts: Sequence[str | Sequence[int]],
+    images: Sequence[LoadedImage],
 ) -> Manifest:
     """Write down what is known before the run."""
     return Manifest(
@@ -299,5 +320,7 @@ def _draft(
             "steps": None if options.steps is None else sorted(options.steps),
             "style": str(options.style),
             "use_cache": oracle.use_cache,
+            "lora": oracle.lora_path,
+            "images": [{"source": image.source, "sha256": image.sha256} for image in images],
         },
     )

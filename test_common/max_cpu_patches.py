@@ -137,8 +137,71 @@ def _float32_norm_weights(encoding: str) -> tuple[Patch, ...]:
     )
 
 
+def _cpu_device_refs(encoding: str) -> tuple[Patch, ...]:
+    """Build on the CPU what an architecture places on a GPU whatever its configuration says."""
+    del encoding
+    from max.graph import DeviceRef
+
+    return (
+        Patch(
+            target=DeviceRef,
+            name="GPU",
+            replacement=staticmethod(lambda id=0: DeviceRef.CPU()),  # as there
+            missing_api="vision towers on the device of the configuration",
+            remove_when=_REMOVE,
+        ),
+    )
+
+
+def _float32_pictures(encoding: str) -> tuple[Patch, ...]:
+    """Give pictures and their embeddings the run's dtype where bfloat16 is written in the code."""
+    if encoding != "float32":
+        return ()
+    from max.dtype import DType
+    from max.pipelines.architectures.idefics3 import batch_processor as idefics3_batch
+    from max.pipelines.architectures.idefics3 import model as idefics3
+    from max.pipelines.architectures.pixtral import batch_processor as pixtral_batch
+
+    def of_type(tensor_type: Callable[..., Any]) -> Callable[..., Any]:
+        def float32_type(dtype: Any, *args: Any, **kwargs: Any) -> Any:
+            wanted = DType.float32 if dtype == DType.bfloat16 else dtype
+            return tensor_type(wanted, *args, **kwargs)
+
+        return float32_type
+
+    def uncast(array: Any, old: Any, new: Any, device: Any) -> Any:
+        from max.driver import Buffer
+
+        del old, new
+        return Buffer.from_numpy(array).to(device)
+
+    def no_rows(create: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda device, hidden_size: create(device, hidden_size, DType.float32)
+
+    empty = "create_empty_image_embeddings_single"
+    replacements: tuple[tuple[Any, str, Any, bool], ...] = (
+        (idefics3, "TensorType", of_type, True),
+        (idefics3_batch, "cast_dlpack_to", uncast, False),
+        (idefics3_batch, empty, no_rows, True),
+        (pixtral_batch, empty, no_rows, True),
+    )
+    return tuple(
+        Patch(
+            target=target,
+            name=name,
+            replacement=replacement,
+            wraps=wraps,
+            missing_api="pictures in the encoding of the run",
+            remove_when=_REMOVE,
+        )
+        for target, name, replacement, wraps in replacements
+    )
+
+
 CPU_PATCHES: Mapping[str, Callable[[str], tuple[Patch, ...]]] = {
     "widen_cpu_encodings": _widen_cpu_encodings,
     "single_device_signals": _single_device_signals,
     "float32_norm_weights": _float32_norm_weights,
+    "cpu_device_refs": _cpu_device_refs,
+    "float32_pictures": _float32_pictures,
 }

@@ -9,6 +9,9 @@ from typing import Any
 from comparison.schema.tensor_names import parse_tensor_name
 from test_common.print_hook import BasePrintHook, Filter
 
+# MAX compiles the tower of a multimodal model, with what projects to the decoder, by itself.
+VISION_ROOT = "model.vision"
+
 _NOT_TRACED = "registered but not called while the graph was traced"
 
 
@@ -58,9 +61,8 @@ class MaxPrintHook(BasePrintHook):
 
         if not isinstance(model, Layer | ModuleV3):
             raise TypeError(f"expected a layer or module of MAX, found {type(model).__name__}")
+        root = self._root_name(model)
         self._roots.append(model)
-        # A pipeline of several models names each of them; only the first is just `model`.
-        root = "model" if len(self._roots) == 1 else f"model{len(self._roots)}"
         if isinstance(model, Layer):
             for path, layer in _walk_layers(model, root):
                 self.add_layer(layer, path)
@@ -68,6 +70,13 @@ class MaxPrintHook(BasePrintHook):
             self._wrap(model, root)
             for path, module in model.descendants:
                 self._wrap(module, f"{root}.{path}")
+
+    def _root_name(self, model: Any) -> str:
+        """Choose a name: a pipeline of several models names each; only the first is `model`."""
+        if _looks_at_pictures(model):
+            return VISION_ROOT
+        others = sum(not _looks_at_pictures(root) for root in self._roots)
+        return "model" if others == 0 else f"model{others + 1}"
 
     def is_tensor(self, value: Any) -> bool:
         """Tell a tensor of a graph that is being traced."""
@@ -149,6 +158,11 @@ def _layer_hooks() -> list[Any]:
 
     hooks: list[Any] = layer._LAYER_HOOKS
     return hooks
+
+
+def _looks_at_pictures(model: Any) -> bool:
+    """Tell the tower of a multimodal model by its class, such as PixtralVision."""
+    return "vision" in type(model).__name__.lower()
 
 
 def _path_of(call_name: str) -> str:

@@ -42,7 +42,7 @@ def model_load_error(error: Exception, *, model_path: str, engine: str) -> Accur
         found = _hub_error(cause, model_path)
         if found is not None:
             return found
-    if not Path(model_path).exists() and isinstance(error, OSError) and _offline():
+    if not Path(model_path).exists() and isinstance(error, OSError) and is_offline():
         return _not_cached(model_path)
     return EngineError(f"{engine} cannot load {model_path}: {_one_line(error)}")
 
@@ -65,7 +65,7 @@ def _hub_error(cause: BaseException, model_path: str) -> AccuracyToolsError | No
     if isinstance(cause, hub.HfHubHTTPError):
         return _http_error(cause, model_path)
     if _is_connection_failure(cause):
-        return _not_cached(model_path) if _offline() else _unreachable(model_path, cause)
+        return _not_cached(model_path) if is_offline() else _unreachable(model_path, cause)
     return None
 
 
@@ -100,7 +100,8 @@ def _not_cached(model_path: str) -> UnknownPipelineError:
     )
 
 
-def _offline() -> bool:
+def is_offline() -> bool:
+    """Tell whether the user forbids asking the Hub."""
     from huggingface_hub import constants
 
     return bool(constants.HF_HUB_OFFLINE) or bool(os.environ.get("TRANSFORMERS_OFFLINE"))

@@ -42,9 +42,11 @@ class VLLMPipeline:
         encoding: `float32`, `bfloat16`, ...
         tokenizer_path: where the tokenizer is, None for `model_path`.
         trust_remote_code: whether code of the model's repository may run.
+        tensor_parallel_size: processes to split the tensors over, where the user does not say.
     """
 
     model_path: str | Path
     encoding: str
     tokenizer_path: str | Path | None = None
     trust_remote_code: bool = False
+    tensor_parallel_size: int = 1

@@ -15,6 +15,7 @@ def encode_prompts(
     prompts: Sequence[str | Sequence[int]],
     *,
     apply_chat_template: bool = False,
+    add_special_tokens: bool = True,
     add_bos_token: bool | None = None,
     max_length: int | None = None,
     trust_remote_code: bool = False,
@@ -27,6 +28,7 @@ def encode_prompts(
             none, which leaves prompts of token ids.
         prompts: texts, or token ids, which pass unchanged.
         apply_chat_template: whether each text is one user message of a chat.
+        add_special_tokens: whether the tokenizer adds its own to a text that is no chat.
         add_bos_token: True: exactly one BOS in front; False: none; None: as the tokenizer does.
         max_length: greatest number of tokens that leaves room to run, None for no limit.
         trust_remote_code: whether code of the model's repository may run.
@@ -45,13 +47,19 @@ def encode_prompts(
     problems = [prompt_problem(prompt, index=index) for index, prompt in enumerate(prompts)]
     if any(problems):
         raise BadInputError("; ".join(problem for problem in problems if problem is not None))
-    tokenizer = _tokenizer(
-        tokenizer_or_path, trust_remote_code=trust_remote_code, revision=revision or "main"
+    tokenizer = load_tokenizer(
+        tokenizer_or_path, trust_remote_code=trust_remote_code, revision=revision
     )
     rows = []
     for index, prompt in enumerate(prompts):
         if isinstance(prompt, str):
-            ids = _encode(tokenizer, prompt, index=index, apply_chat_template=apply_chat_template)
+            ids = _encode(
+                tokenizer,
+                prompt,
+                index=index,
+                apply_chat_template=apply_chat_template,
+                add_special_tokens=add_special_tokens,
+            )
             ids = _with_bos(tokenizer, ids, add_bos_token)
         else:
             ids = _checked_ids(tokenizer, prompt, index=index)
@@ -85,7 +93,22 @@ def prompt_problem(prompt: object, *, index: int) -> str | None:
     return f"prompt {index} must be a text or a list of token ids, found {shown(prompt)}"
 
 
-def _tokenizer(tokenizer_or_path: Any, *, trust_remote_code: bool, revision: str) -> Any:
+def load_tokenizer(
+    tokenizer_or_path: Any, *, trust_remote_code: bool = False, revision: str | None = None
+) -> Any:
+    """Return a Hugging Face tokenizer.
+
+    Args:
+        tokenizer_or_path: what to load it from; a tokenizer, or None, passes, and a processor
+            gives its own.
+        trust_remote_code: whether code of the model's repository may run.
+        revision: Hub revision.
+
+    Raises:
+        UnknownPipelineError: there is no such tokenizer.
+        TryAgainError: the Hub cannot be reached.
+        EngineError: transformers cannot load it.
+    """
     if tokenizer_or_path is None:
         return None
     if not isinstance(tokenizer_or_path, str | Path):
@@ -96,11 +119,39 @@ def _tokenizer(tokenizer_or_path: Any, *, trust_remote_code: bool, revision: str
     path = str(tokenizer_or_path)
     with load_errors(path, engine="transformers"):
         return AutoTokenizer.from_pretrained(
-            path, trust_remote_code=trust_remote_code, revision=revision
+            path, trust_remote_code=trust_remote_code, revision=revision or "main"
         )
 
 
-def _encode(tokenizer: Any, text: str, *, index: int, apply_chat_template: bool) -> list[int]:
+def render_chat(tokenizer: Any, text: str, *, images: int = 0) -> str:
+    """Return a text as the one user message of a chat, up to where the answer begins.
+
+    Args:
+        tokenizer: a Hugging Face tokenizer with a chat template.
+        text: what the user says.
+        images: number of pictures in front of the text.
+
+    Raises:
+        BadInputError: the tokenizer has no chat template.
+    """
+    if not getattr(tokenizer, "chat_template", None):
+        raise BadInputError(
+            f"the tokenizer of {tokenizer.name_or_path} has no chat template; "
+            "run without apply_chat_template"
+        )
+    parts = [*[{"type": "image"}] * images, {"type": "text", "text": text}]
+    chat = [{"role": "user", "content": parts if images else text}]
+    return str(tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True))
+
+
+def _encode(
+    tokenizer: Any,
+    text: str,
+    *,
+    index: int,
+    apply_chat_template: bool,
+    add_special_tokens: bool,
+) -> list[int]:
     if not text:
         raise BadInputError(f"prompt {index} is empty; give at least one character")
     if tokenizer is None:
@@ -109,16 +160,9 @@ def _encode(tokenizer: Any, text: str, *, index: int, apply_chat_template: bool)
             "give token ids (--prompt-ids, or the oracle's prompts)"
         )
     if not apply_chat_template:
-        return _ids(tokenizer, text, index=index)
-    if not getattr(tokenizer, "chat_template", None):
-        raise BadInputError(
-            f"the tokenizer of {tokenizer.name_or_path} has no chat template; "
-            "run without apply_chat_template"
-        )
-    chat = [{"role": "user", "content": text}]
-    rendered = tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True)
+        return _ids(tokenizer, text, index=index, add_special_tokens=add_special_tokens)
     # The template writes the special tokens itself.
-    return _ids(tokenizer, rendered, index=index, add_special_tokens=False)
+    return _ids(tokenizer, render_chat(tokenizer, text), index=index, add_special_tokens=False)
 
 
 def _ids(tokenizer: Any, text: str, *, index: int, **options: Any) -> list[int]:

@@ -6,12 +6,14 @@ Legend: B batch, S sequence.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from comparison.schema.errors import BadInputError
+from test_common.torch_vision import VisionArguments
 
 if TYPE_CHECKING:
+    import numpy as np
     import torch
 
 CACHE_ARGUMENT = "past_key_values"
@@ -20,15 +22,22 @@ CACHE_ARGUMENT = "past_key_values"
 class ModelCall:
     """Calls a model with those arguments only that its forward names."""
 
-    def __init__(self, model: torch.nn.Module, rows: Sequence[Sequence[int]]) -> None:
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        rows: Sequence[Sequence[int]],
+        vision_inputs: Mapping[str, np.ndarray[Any, Any]] | None = None,
+    ) -> None:
         """Look at what the model's forward takes.
 
         Args:
             model: the model.
             rows: the token ids of each row, without padding.
+            vision_inputs: further keyword inputs for the whole batch, of its pictures.
 
         Raises:
-            BadInputError: rows of different length for a model that takes no mask.
+            BadInputError: rows of different length for a model that takes no mask, or pictures
+                for one that takes none.
         """
         self._model = model
         self._parameters = inspect.signature(model.forward).parameters
@@ -39,10 +48,27 @@ class ModelCall:
                 f"length ({', '.join(str(len(row)) for row in rows)}) cannot share a batch: run "
                 "them one by one, or give prompts of one length"
             )
+        self._vision: VisionArguments | None = None
+        if vision_inputs is not None:
+            self._vision = VisionArguments(model, vision_inputs, accepts=self.accepts)
 
     def accepts(self, name: str) -> bool:
         """Tell whether the model's forward names an argument."""
         return name in self._parameters
+
+    @property
+    def takes_cache(self) -> bool:
+        """Tell whether the model keeps a cache of what it has seen when it is asked to."""
+        return self.accepts(CACHE_ARGUMENT) and self._takes_use_cache
+
+    @property
+    def _takes_use_cache(self) -> bool:
+        """Tell whether the model takes `use_cache`: models of pictures hand it to their decoder."""
+        from transformers import PreTrainedModel
+
+        kinds = [parameter.kind for parameter in self._parameters.values()]
+        handed_on = inspect.Parameter.VAR_KEYWORD in kinds
+        return self.accepts("use_cache") or (handed_on and isinstance(self._model, PreTrainedModel))
 
     def notes(self, *, padding_side: str) -> list[str]:
         """Say what the model cannot be told of padded rows."""
@@ -66,8 +92,13 @@ class ModelCall:
             arguments["attention_mask"] = mask
         if positions and self.accepts("position_ids"):
             all_positions = (mask.cumsum(dim=1) - 1).clamp(min=0)  # [B, S]
-            arguments["position_ids"] = all_positions[:, -ids.shape[1] :]
-        if self.accepts("use_cache"):
+            given: torch.Tensor | None = all_positions[:, -ids.shape[1] :]
+            if self._vision is not None:
+                given = self._vision.positions(given, decoding=cache is not None)
+            arguments["position_ids"] = given
+        if self._vision is not None and cache is None:
+            arguments |= self._vision.with_prompt(ids)
+        if self.accepts("use_cache") or (caching and self._takes_use_cache):
             arguments["use_cache"] = caching
         if cache is not None:
             arguments[CACHE_ARGUMENT] = cache

@@ -5,7 +5,7 @@ Legend: B batch, S sequence, H hidden, V vocabulary.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -46,7 +46,8 @@ class TorchEncoderRun:
 
     Attributes:
         hidden: the last hidden state, float32 [B, S, H], padding included.
-        embeddings: one vector a row, float32 [B, H].
+        embeddings: one vector a row, float32 [B, H]; without pooling one a token, [B, S, H], zero
+            behind a row's last token.
         padding: how the rows shared the batch.
         notes: what a reader of the dump must know of how the model was called.
     """
@@ -57,13 +58,20 @@ class TorchEncoderRun:
     notes: tuple[str, ...] = ()
 
 
-def check_runnable(model: object, rows: Sequence[Sequence[int]], *, logits: bool) -> None:
+def check_runnable(
+    model: object,
+    rows: Sequence[Sequence[int]],
+    *,
+    logits: bool,
+    vision_inputs: Mapping[str, npt.NDArray[Any]] | None = None,
+) -> None:
     """Raise what is known without a run, so that a model that cannot be run leaves no dump behind.
 
     Args:
         model: what an oracle gave as the model.
         rows: the token ids of each row, without padding.
         logits: whether the model is to give logits, and not embeddings.
+        vision_inputs: further keyword inputs for the whole batch, of its pictures.
 
     Raises:
         BadInputError: the rows are none for this model, as in `run_torch`.
@@ -74,7 +82,7 @@ def check_runnable(model: object, rows: Sequence[Sequence[int]], *, logits: bool
     if not isinstance(model, torch.nn.Module):
         raise EngineError(f"the model must be a torch.nn.Module, it is {shown(model)}")
     check_rows(model, rows)
-    ModelCall(model, rows)
+    ModelCall(model, rows, vision_inputs)
     if logits and _has_no_head(model):
         raise EngineError(
             f"{type(model).__name__} has no head and gives no logits: let the oracle's "
@@ -90,6 +98,7 @@ def run_torch(
     pad_token_id: int | None = None,
     hook: BasePrintHook | None = None,
     use_cache: bool = True,
+    vision_inputs: Mapping[str, npt.NDArray[Any]] | None = None,
 ) -> TorchRun:
     """Decode greedily: step 0 is the prefill, each further step feeds the token chosen before.
 
@@ -103,6 +112,8 @@ def run_torch(
         pad_token_id: what fills up short rows; 0 if it is None, the mask hides it.
         hook: its `step()` is called between steps.
         use_cache: feed [B, 1] after the prefill; without, feed the whole sequence again.
+        vision_inputs: further keyword inputs for the whole batch, of its pictures; they are given
+            with the whole sequence only.
 
     Returns:
         Tokens and logits; `num_steps` of each a row.
@@ -117,13 +128,13 @@ def run_torch(
     if num_steps < 1:
         raise BadInputError(f"num_steps must be at least 1, got {num_steps}")
     check_rows(model, rows)
-    call = ModelCall(model, rows)
+    call = ModelCall(model, rows, vision_inputs)
     notes = call.notes(padding_side="left")
     if pad_token_id is None and call.padded:
         notes.append("no pad token is known: short rows are filled up with 0")
     ids, mask = pad_rows(rows, pad_token_id or 0, side="left", device=device_of(model))
     cache: Any = None
-    caching = use_cache and call.accepts("use_cache") and call.accepts(CACHE_ARGUMENT)
+    caching = use_cache and call.takes_cache
     fed, logits, tokens = ids, [], []
     model.eval()
     with torch.no_grad():
@@ -155,7 +166,7 @@ def run_torch_encoder(
     *,
     pad_token_id: int | None = None,
     hook: BasePrintHook | None = None,
-    pooling: Pooling = "mean",
+    pooling: Pooling | None = "mean",
 ) -> TorchEncoderRun:
     """Run an embedding model once, on one batch with padding on the right.
 
@@ -167,7 +178,7 @@ def run_torch_encoder(
         rows: the token ids of each row, without padding.
         pad_token_id: what fills up short rows; 0 if it is None, the mask hides it.
         hook: a hook on the model; taken so that both runners are called alike.
-        pooling: how a row's hidden states become one vector.
+        pooling: how a row's hidden states become one vector; None leaves them as they are.
 
     Returns:
         Hidden states and embeddings.
@@ -189,7 +200,10 @@ def run_torch_encoder(
     model.eval()
     with torch.no_grad():
         hidden = _hidden_state(call(ids, mask, positions=False)).float()  # [B, S, H]
-        embeddings = pool_embeddings(hidden, mask, pooling)
+        if pooling is None:
+            embeddings = hidden * mask.unsqueeze(-1)  # [B, S, H]
+        else:
+            embeddings = pool_embeddings(hidden, mask, pooling)  # [B, H]
     return TorchEncoderRun(
         hidden=hidden.cpu().numpy(),
         embeddings=embeddings.cpu().numpy(),

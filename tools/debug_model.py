@@ -43,12 +43,17 @@ _STYLES = ("compact", "full", "binary", "binary-max-checkpoint")
 @click.option("--prompt", "texts", multiple=True, help="Prompt; repeat it for more rows.")
 @click.option("--prompt-ids", multiple=True, help="Prompt as token ids, 1,5,7; repeat it too.")
 @click.option("--batch", type=PathType(), help="File of prompts, one a line.")
+@click.option("--image", "images", multiple=True, metavar="URL|FILE", help="Picture; repeat it.")
+@click.option("--lora", metavar="DIR", help="LoRA adapter to merge into the model.")
 @click.option("--filter", multiple=True, metavar="GLOB", help="Modules or tensors to capture.")
 @click.option("--steps", metavar="RANGE", help="Steps to capture: 0, 1-3, 2-.  [default: all]")
 @click.option("--encoding", help="float32, bfloat16, ...  [default: the pipeline's first]")
 @click.option("--max-batch-size", type=int, help="Rows in a batch.")
 @click.option("--hf-config-overrides", metavar="JSON", help="Fields of the model's configuration.")
 @click.option("--prefer-module-v3", is_flag=True, help="Choose MAX's ModuleV3 architecture.")
+@click.option(
+    "--tensor-parallel-size", type=int, metavar="N", help="vLLM: split tensors over N processes."
+)
 @click.option("--style", type=click.Choice(_STYLES), help="How tensors are printed or written.")
 @click.option("--precision", type=int, default=6, help="Digits behind the point in style full.")
 @click.option("--log-hf-downloads", is_flag=True, help="Log what is fetched from the Hub.")
@@ -72,6 +77,7 @@ def debug_model(**given: Any) -> int:
     if given.pop("log_hf_downloads"):
         log_downloads()
     oracle, name = _oracle(given.pop("pipeline"), given.pop("oracle_file"))
+    oracle = _with_lora(oracle, given.pop("lora"))
     prompts = _prompts(given.pop("texts"), given.pop("prompt_ids"), given.pop("batch"))
     steps, style = given.pop("steps"), given.pop("style")
     options = DebugOptions(
@@ -116,6 +122,20 @@ def _oracle(pipeline: str | None, oracle_file: str | None) -> tuple[PipelineOrac
 
         return find_oracle(pipeline), pipeline
     raise BadInputError("give --pipeline NAME, or --oracle FILE.py[:NAME], and not both")
+
+
+def _with_lora(oracle: PipelineOracle, lora: str | None) -> PipelineOracle:
+    """Return the oracle whose model has the adapter merged in."""
+    from oracles.generic_oracle import GenericOracle
+
+    if lora is None:
+        return oracle
+    if not isinstance(oracle, GenericOracle):
+        raise BadInputError(
+            f"--lora needs an oracle that loads a model's path, and {oracle.label} builds its own: "
+            "give the merged model as the pipeline"
+        )
+    return oracle.with_lora(lora)
 
 
 def _prompts(

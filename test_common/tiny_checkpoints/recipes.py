@@ -8,53 +8,28 @@ sliding_window >= 128.
 """
 
 from collections.abc import Mapping
-from typing import Any
 
+from test_common.tiny_checkpoints import gemma3_multimodal, idefics3, internvl, pixtral, qwen2_5_vl
 from test_common.tiny_checkpoints.recipe import Recipe
-
-_DECODER: dict[str, Any] = {
-    "hidden_size": 256,
-    "num_hidden_layers": 4,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "max_position_embeddings": 640,
-    "rms_norm_eps": 3e-6,
-    "rope_parameters": {"rope_type": "default", "rope_theta": 50000.0},
-    "tie_word_embeddings": False,
-}
-_WITH_HEAD_DIM: dict[str, Any] = {**_DECODER, "num_attention_heads": 8, "head_dim": 64}
-
-_ENCODER: dict[str, Any] = {
-    "hidden_size": 256,
-    "num_hidden_layers": 4,
-    "num_attention_heads": 4,
-    "max_position_embeddings": 384,
-    "layer_norm_eps": 3e-6,
-    "hidden_act": "gelu",
-}
-
-
-def _without(settings: Mapping[str, Any], name: str) -> dict[str, Any]:
-    return {key: value for key, value in settings.items() if key != name}
-
+from test_common.tiny_checkpoints.shared_sizes import DECODER, ENCODER, WITH_HEAD_DIM, without
 
 RECIPES: Mapping[str, Recipe] = {
     "llama": Recipe(
         config_class="LlamaConfig",
         model_class="LlamaForCausalLM",
         # MAX 26.7 makes the rotary table from hidden_size / heads and ignores head_dim here.
-        config={**_DECODER, "intermediate_size": 544},
+        config={**DECODER, "intermediate_size": 544},
     ),
     "qwen2": Recipe(
         config_class="Qwen2Config",
         model_class="Qwen2ForCausalLM",
-        config={**_DECODER, "intermediate_size": 576, "tie_word_embeddings": True},
+        config={**DECODER, "intermediate_size": 576, "tie_word_embeddings": True},
     ),
     "granite": Recipe(
         config_class="GraniteConfig",
         model_class="GraniteForCausalLM",
         config={
-            **_DECODER,
+            **DECODER,
             "intermediate_size": 608,
             "embedding_multiplier": 3.0,
             "attention_multiplier": 0.09,
@@ -66,7 +41,7 @@ RECIPES: Mapping[str, Recipe] = {
         config_class="Phi3Config",
         model_class="Phi3ForCausalLM",
         config={
-            **_DECODER,
+            **DECODER,
             "intermediate_size": 656,
             "original_max_position_embeddings": 640,
         },
@@ -74,29 +49,29 @@ RECIPES: Mapping[str, Recipe] = {
     "olmo": Recipe(
         config_class="OlmoConfig",
         model_class="OlmoForCausalLM",
-        config={**_without(_DECODER, "rms_norm_eps"), "intermediate_size": 672},
+        config={**without(DECODER, "rms_norm_eps"), "intermediate_size": 672},
     ),
     "olmo2": Recipe(
         config_class="Olmo2Config",
         model_class="Olmo2ForCausalLM",
         # MAX 26.7 has 1e-6 in q_norm and k_norm, whatever the configuration says.
-        config={**_DECODER, "intermediate_size": 704, "rms_norm_eps": 1e-6},
+        config={**DECODER, "intermediate_size": 704, "rms_norm_eps": 1e-6},
     ),
     "mistral": Recipe(
         config_class="MistralConfig",
         model_class="MistralForCausalLM",
-        config={**_WITH_HEAD_DIM, "intermediate_size": 736, "sliding_window": 160},
+        config={**WITH_HEAD_DIM, "intermediate_size": 736, "sliding_window": 160},
     ),
     "qwen3": Recipe(
         config_class="Qwen3Config",
         model_class="Qwen3ForCausalLM",
-        config={**_WITH_HEAD_DIM, "intermediate_size": 768, "tie_word_embeddings": True},
+        config={**WITH_HEAD_DIM, "intermediate_size": 768, "tie_word_embeddings": True},
     ),
     "gemma3": Recipe(
         config_class="Gemma3TextConfig",
         model_class="Gemma3ForCausalLM",
         config={
-            **_without(_WITH_HEAD_DIM, "rope_parameters"),
+            **without(WITH_HEAD_DIM, "rope_parameters"),
             "intermediate_size": 800,
             "num_hidden_layers": 5,
             "sliding_window": 128,
@@ -117,8 +92,11 @@ RECIPES: Mapping[str, Recipe] = {
         config_class="Lfm2Config",
         model_class="Lfm2ForCausalLM",
         config={
-            **_without(_DECODER, "rms_norm_eps"),
+            **without(DECODER, "rms_norm_eps"),
             "intermediate_size": 832,
+            # What vLLM reads, and published checkpoints have, apart from hidden_size.
+            "block_dim": DECODER["hidden_size"],
+            "conv_dim": DECODER["hidden_size"],
             "block_auto_adjust_ff_dim": False,
             "norm_eps": 3e-6,
             "layer_types": ["full_attention", "conv", "full_attention", "conv"],
@@ -128,7 +106,7 @@ RECIPES: Mapping[str, Recipe] = {
     "bert": Recipe(
         config_class="BertConfig",
         model_class="BertModel",
-        config={**_ENCODER, "intermediate_size": 448, "type_vocab_size": 2},
+        config={**ENCODER, "intermediate_size": 448, "type_vocab_size": 2},
         special_tokens=("<pad>", "<bos>", "<eos>", "<mask>"),
         adds_eos=True,
         embedding_std=0.6,
@@ -137,9 +115,14 @@ RECIPES: Mapping[str, Recipe] = {
         config_class="MPNetConfig",
         model_class="MPNetModel",
         architectures=("MPNetForMaskedLM",),
-        config={**_ENCODER, "intermediate_size": 496, "relative_attention_num_buckets": 32},
+        config={**ENCODER, "intermediate_size": 496, "relative_attention_num_buckets": 32},
         special_tokens=("<bos>", "<pad>", "<eos>", "<mask>"),
         adds_eos=True,
         embedding_std=0.6,
     ),
+    "gemma3_multimodal": gemma3_multimodal.RECIPE,
+    "idefics3": idefics3.RECIPE,
+    "internvl": internvl.RECIPE,
+    "pixtral": pixtral.RECIPE,
+    "qwen2_5_vl": qwen2_5_vl.RECIPE,
 }

@@ -3,7 +3,7 @@
 import json
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from test_common.tiny_checkpoints.recipe import Recipe
 
@@ -13,6 +13,15 @@ if TYPE_CHECKING:
 CHAT_TEMPLATE = (
     "{{ bos_token }}{% for message in messages %}"
     "{{ '[' + message['role'] + '] ' + message['content'] + '\\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '[assistant] ' }}{% endif %}"
+)
+# PLACEHOLDER is replaced by the recipe's.
+VISION_CHAT_TEMPLATE = (
+    "{{ bos_token }}{% for message in messages %}{{ '[' + message['role'] + '] ' }}"
+    "{% if message['content'] is string %}{{ message['content'] }}{% else %}"
+    "{% for part in message['content'] %}"
+    "{% if part['type'] == 'image' %}{{ 'PLACEHOLDER' }}{% else %}{{ part['text'] }}{% endif %}"
+    "{% endfor %}{% endif %}{{ '\\n' }}{% endfor %}"
     "{% if add_generation_prompt %}{{ '[assistant] ' }}{% endif %}"
 )
 _SPACE = "Ġ"  # how byte-level BPE spells a space
@@ -27,7 +36,7 @@ def save_tokenizer(recipe: Recipe, folder: Path) -> None:
     `len(tokenizer) == vocab_size` exactly: MAX's sampler masks the ids beyond.
     """
     build_tokenizer(recipe).save(str(folder / "tokenizer.json"))
-    config = {
+    config: dict[str, Any] = {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "pad_token": "<pad>",
         "bos_token": "<bos>",
@@ -35,11 +44,19 @@ def save_tokenizer(recipe: Recipe, folder: Path) -> None:
         "unk_token": "<eos>",  # never produced; Qwen's class would add a token of its own for it
         "model_max_length": recipe.config["max_position_embeddings"],
         "clean_up_tokenization_spaces": False,
-        "chat_template": CHAT_TEMPLATE,
+        "chat_template": _chat_template(recipe),
     }
     if "<mask>" in recipe.special_tokens:
         config["mask_token"] = "<mask>"
+    if recipe.vision is not None and recipe.vision.tokenizer_tokens:
+        config["extra_special_tokens"] = dict(recipe.vision.tokenizer_tokens)
     (folder / "tokenizer_config.json").write_text(json.dumps(config, indent=2) + "\n")
+
+
+def _chat_template(recipe: Recipe) -> str:
+    if recipe.vision is None:
+        return CHAT_TEMPLATE
+    return VISION_CHAT_TEMPLATE.replace("PLACEHOLDER", recipe.vision.placeholder)
 
 
 def build_tokenizer(recipe: Recipe) -> "Tokenizer":

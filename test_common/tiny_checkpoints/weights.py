@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
 LOGIT_STD = 4.0  # of 480 such logits the first leads the second by about 1
 VECTOR_STD = 0.2  # norm weights and biases
+_VISION = ("vision", "visual")  # in the names of what looks at pictures
+_POSITION_STD = 0.25  # of embeddings of places in a picture
 
 
 def fill_weights(model: "torch.nn.Module", *, arch: str, recipe: Recipe) -> None:
@@ -43,9 +45,12 @@ def _distribution(
     name: str, shape: tuple[int, ...], is_embedding: bool, recipe: Recipe
 ) -> tuple[float, float]:
     """Return centre and standard deviation of one parameter."""
+    is_vision = any(word in name for word in _VISION)
     if len(shape) < 2:
-        is_bias = name.endswith("bias")
-        return (0.0 if is_bias else recipe.norm_centre), VECTOR_STD
+        norm_centre = 1.0 if is_vision else recipe.norm_centre
+        return (0.0 if name.endswith("bias") else norm_centre), VECTOR_STD
+    if is_vision and "position_embedding" in name:
+        return 0.0, _POSITION_STD
     if is_embedding:
         return 0.0, recipe.resolved_embedding_std
     fan_in = math.prod(shape[1:])

@@ -13,6 +13,7 @@ from oracles.made_checkpoint import MadeCheckpointOracle
 from oracles.oracle import PipelineOracle
 from oracles.oracle_check import checked_oracle
 from oracles.registry import PIPELINE_ORACLES
+from test_common.max_cpu_patches import CPU_PATCHES
 from test_common.pipelines import MaxPipelineAndTokenizer, TorchModelAndDataProcessor
 
 
@@ -144,8 +145,7 @@ LOADER = "must be a class of transformers, or its name, found "
         ({"auto_processor_cls": int}, f"auto_processor_cls {LOADER}<class 'int'>"),
         (
             {"max_cpu_patches": ["nope", "widen_cpu_encodings", ["x"]]},
-            "max_cpu_patches has no 'nope', ['x']: there are widen_cpu_encodings, "
-            "single_device_signals, float32_norm_weights",
+            f"max_cpu_patches has no 'nope', ['x']: there are {', '.join(CPU_PATCHES)}",
         ),
     ],
 )

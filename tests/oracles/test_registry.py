@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from comparison.schema.errors import CorruptFileError, UnknownPipelineError
+from comparison.schema.errors import BadInputError, CorruptFileError, UnknownPipelineError
 from oracles.generic_oracle import GenericOracle
 from oracles.oracle import PipelineOracle
 from oracles.registry import PIPELINE_ORACLES, find_oracle, nearest_names, nearest_names_offered
@@ -29,11 +29,23 @@ def test_key_of_a_hub_model_is_its_path() -> None:
     assert {key: oracle.model_path for key, oracle in hub.items()} == {key: key for key in hub}
 
 
-def test_every_oracle_has_an_encoding_for_the_cpu_and_two_prompts() -> None:
+def test_every_oracle_has_an_encoding_and_two_prompts() -> None:
     for key, oracle in PIPELINE_ORACLES.items():
-        assert oracle.resolve_encoding(None, device_type="cpu") == "float32", key
-        assert len(oracle.inputs) == 2, key
+        assert set(oracle.device_encoding_map) <= {"cpu", "gpu"}, key
+        assert all(oracle.device_encoding_map.values()), key
+        assert len(oracle.inputs) >= 1, key
         assert oracle.config_params["max_length"] >= 256, key
+
+
+def test_default_on_a_cpu_is_float32_but_for_files_of_blocks() -> None:
+    on_cpu = {
+        key: oracle.resolve_encoding(None, device_type="cpu")
+        for key, oracle in PIPELINE_ORACLES.items()
+        if "cpu" in oracle.device_encoding_map
+    }
+    assert len(on_cpu) >= 40
+    blocks = {key: encoding for key, encoding in on_cpu.items() if encoding != "float32"}
+    assert blocks == {f"tiny-random/llama-{name}": name for name in ("q4_k", "q4_0", "q6_k")}
 
 
 @pytest.mark.parametrize(
@@ -180,3 +192,39 @@ def test_registered_key_gets_no_suggestions() -> None:
         nearest_names_offered("google/gemma-3-1b-it"),
     ):
         raise UnknownPipelineError("not cached")
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("black-forest-labs/FLUX.2-dev", "run as Flux2Pipeline: it makes pictures"),
+        ("MiniMaxAI/MiniMax-Music3", "it makes sound"),
+        ("z-lab/Qwen3.8-27B-DFlash2", "draft half of a speculative pair"),
+        ("UnifiedMTPDeepseekV3ForCausalLM", "debug_model runs the target alone"),
+        ("LlamaForCausalLM", "is an architecture, no model: .*such as meta-llama/"),
+    ],
+)
+def test_what_no_oracle_serves_is_refused_with_the_reason(name: str, reason: str) -> None:
+    with pytest.raises(BadInputError, match=reason):
+        find_oracle(name)
+
+
+def test_folder_of_a_draft_is_refused_with_the_reason(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"architectures": ["DFlashDraftModel"]}))
+    with pytest.raises(BadInputError, match="run as DFlashDraftModel: it is the draft half"):
+        find_oracle(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("WanPipeline", "WanPipeline: it makes pictures"),
+        ("UnheardPipeline", "UnheardPipeline is no language model"),
+    ],
+)
+def test_folder_of_diffusers_is_refused_with_the_reason(
+    name: str, reason: str, tmp_path: Path
+) -> None:
+    (tmp_path / "model_index.json").write_text(json.dumps({"_class_name": name}))
+    with pytest.raises(BadInputError, match=reason):
+        find_oracle(str(tmp_path))

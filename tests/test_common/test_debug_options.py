@@ -27,3 +27,26 @@ def test_layers_that_are_taken(layers: int | str) -> None:
 def test_layers_that_are_refused(layers: object) -> None:
     with pytest.raises(BadInputError, match=r"at least 1 or 'all'"):
         DebugOptions(pipeline="x", num_hidden_layers=layers)  # type: ignore[arg-type]  # on purpose
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"framework": "vllm", "tensor_parallel_size": 0}, "must be at least 1, got 0"),
+        ({"framework": "torch", "tensor_parallel_size": 2}, "is for vllm, not for torch"),
+        ({"framework": "max", "tensor_parallel_size": 2}, r"name several devices \(gpu:0,1\)"),
+        (
+            {"framework": "vllm", "tensor_parallel_size": 2, "device": "gpu:0"},
+            "tensor_parallel_size 2 does not fit device gpu:0, which names 1",
+        ),
+    ],
+)
+def test_tensor_parallel_sizes_that_are_refused(options: dict[str, object], message: str) -> None:
+    with pytest.raises(BadInputError, match=message):
+        DebugOptions(pipeline="x", **options)  # type: ignore[arg-type]  # fields of DebugOptions
+
+
+@pytest.mark.parametrize("device", ["cpu", "default", "gpu", "gpu:0,3"])
+def test_tensor_parallel_sizes_that_are_taken(device: str) -> None:
+    options = DebugOptions(pipeline="x", framework="vllm", tensor_parallel_size=2, device=device)
+    assert options.tensor_parallel_size == 2

@@ -79,6 +79,24 @@ def test_an_encoder_has_one_step_and_embeddings(tmp_path: Path) -> None:
     assert [path.name for path in out.iterdir() if path.is_dir()] == ["0"]
 
 
+@pytest.mark.parametrize("pools", [True, False])
+def test_an_encoder_pools_as_its_parameters_say(pools: bool) -> None:
+    oracle = GenericOracle(
+        str(find_oracle("tiny-random/bert").model_path),
+        device_encoding_map={"cpu": ["float32"]},
+        task="EMBEDDINGS_GENERATION",
+        config_params={"max_length": 128, "pool_embeddings": pools},
+        prompts=["One row.", "Another and longer row."],
+    )
+    run = run_debug_model(oracle, options(pipeline="bert"), capture=False)
+    lengths = [len(row.token_ids) for row in run.manifest.rows]
+    expected = (2, 256) if pools else (2, max(lengths), 256)
+    assert run.logits[0].shape == expected
+    if not pools:
+        assert not run.logits[0][0, lengths[0] :].any()
+        assert run.logits[0][1].all(axis=1).all()
+
+
 def test_a_model_that_cannot_be_built_leaves_nothing(tmp_path: Path) -> None:
     broken = tmp_path / "broken"
     subprocess.run(["cp", "-r", str(find_oracle(LLAMA).model_path), broken], check=True)

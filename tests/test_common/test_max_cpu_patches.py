@@ -1,8 +1,14 @@
+import numpy as np
 import pytest
+from max.driver import CPU
 from max.dtype import DType
+from max.graph import DeviceRef
 from max.nn.comm.allreduce import Allreduce, Signals
 from max.nn.norm import RMSNorm
 from max.pipelines import PIPELINE_REGISTRY
+from max.pipelines.architectures.idefics3 import batch_processor as idefics3_batch
+from max.pipelines.architectures.idefics3 import model as idefics3
+from max.pipelines.architectures.pixtral import batch_processor as pixtral_batch
 from max.pipelines.lib.arch_lookup import ARCH_LOOKUP
 
 from comparison.schema.errors import BadInputError
@@ -64,3 +70,27 @@ def test_every_patch_says_what_it_works_around(name: str) -> None:
     for patch in max_cpu_patches([name], encoding="float32"):
         assert patch.missing_api
         assert patch.remove_when
+
+
+def test_a_gpu_in_the_code_becomes_the_cpu() -> None:
+    with apply_patches(max_cpu_patches(["cpu_device_refs"], encoding="float32")):
+        assert DeviceRef.GPU() == DeviceRef.CPU()
+        assert DeviceRef.GPU(1) == DeviceRef.CPU()
+    assert DeviceRef.GPU() != DeviceRef.CPU()
+
+
+def test_pictures_take_the_encoding_of_the_run() -> None:
+    def types() -> list[DType]:
+        empty = pixtral_batch.create_empty_image_embeddings_single(CPU(), 4)
+        pixels = idefics3.TensorType(DType.bfloat16, [2], device=DeviceRef.CPU())
+        indices = idefics3.TensorType(DType.int64, [2], device=DeviceRef.CPU())
+        array = np.zeros((2, 3), dtype=np.float32)
+        cast = idefics3_batch.cast_dlpack_to(array, DType.float32, DType.bfloat16, CPU())
+        return [empty.dtype, pixels.dtype, indices.dtype, cast.dtype]
+
+    bfloat16 = [DType.bfloat16, DType.bfloat16, DType.int64, DType.bfloat16]
+    assert types() == bfloat16
+    with apply_patches(max_cpu_patches(["float32_pictures"], encoding="float32")):
+        assert types() == [DType.float32, DType.float32, DType.int64, DType.float32]
+    with apply_patches(max_cpu_patches(["float32_pictures"], encoding="bfloat16")):
+        assert types() == bfloat16

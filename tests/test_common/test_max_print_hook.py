@@ -11,6 +11,7 @@ from max.nn.layer import LayerList, Module, layer
 
 from comparison.schema.errors import CaptureError
 from test_common.max_print_hook import MaxPrintHook
+from test_common.print_hook import CaptureWarning
 
 CPU = DeviceRef.CPU()
 
@@ -65,6 +66,31 @@ def test_names_are_paths_in_order_of_execution() -> None:
     )
     assert names[-1] == "model-output"
     assert all(name in text for name in names)
+
+
+class TinyVision(Model):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("roots", "names"),
+    [
+        ((TinyVision, Model, Model), ["model.vision", "model", "model2"]),
+        ((Model, TinyVision), ["model", "model.vision"]),
+    ],
+)
+def test_a_tower_has_a_name_of_its_own_whenever_it_comes(
+    roots: tuple[type[Model], ...], names: list[str]
+) -> None:
+    models = [root() for root in roots]
+    hook = MaxPrintHook()
+    for model in models:
+        hook.name_layers(model)
+    assert [hook.name_of(model) for model in models] == names
+    tower = models[names.index("model.vision")]
+    assert hook.name_of(tower.layers[0]) == "model.vision.layers.layers.0"
+    with pytest.warns(CaptureWarning, match="nothing was captured"):
+        hook.remove()
 
 
 def test_a_second_call_and_a_keyword_have_their_own_names() -> None:

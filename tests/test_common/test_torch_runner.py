@@ -242,6 +242,16 @@ def test_padded_encoder_row_equals_the_row_alone(pooling: Any) -> None:
         )
 
 
+def test_without_pooling_every_token_keeps_its_vector() -> None:
+    run = run_torch_encoder(tiny_bert(), ROWS, pad_token_id=0, pooling=None)
+    assert run.embeddings.shape == run.hidden.shape
+    for index, row in enumerate(ROWS):
+        own, behind = run.embeddings[index, : len(row)], run.embeddings[index, len(row) :]
+        np.testing.assert_array_equal(own, run.hidden[index, : len(row)])
+        assert own.any()
+        assert not behind.any()
+
+
 def test_pooling() -> None:
     hidden = torch.tensor([[[1.0, 2.0], [3.0, 4.0], [50.0, 60.0]]])
     mask = torch.tensor([[1, 1, 0]])

@@ -25,6 +25,7 @@ def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
     return exit_info.value.code
 
 
+INTERNVL = ("--framework", "torch", "--pipeline", "tiny-random/internvl")
 LLAMA = ("--framework", "torch", "--pipeline", "tiny-random/llama")
 REFUSED = {
     "unknown pipeline": (
@@ -50,6 +51,16 @@ REFUSED = {
     "unsupported encoding": ((*LLAMA, "--encoding", "q4_k"), "does not support encoding 'q4_k'"),
     "unknown device": ((*LLAMA, "--device", "tpu"), "device must be cpu, gpu"),
     "unknown framework": (("--framework", "jax", "--pipeline", "x"), "'jax' is not one of"),
+    "missing adapter": ((*LLAMA, "--lora", "no/adapter"), "LoRA adapter no/adapter does not exist"),
+    "adapter for blocks": (
+        ("--framework", "torch", "--pipeline", "tiny-random/llama-q4_0", "--lora", "no/adapter"),
+        "a LoRA adapter cannot be merged into weights of blocks",
+    ),
+    "maker of pictures": (
+        ("--pipeline", "black-forest-labs/FLUX.2-dev"),
+        "run as Flux2Pipeline: it makes pictures: debug_model runs text generation",
+    ),
+    "architecture": (("--pipeline", "Gemma3ForCausalLM"), "give one, such as google/gemma-3-1b-it"),
     "empty prompt": ((*LLAMA, "--prompt", ""), "prompt 0 is empty"),
     "too long a prompt": ((*LLAMA, "--prompt", "a " * 3000), "shorten it"),
     "too many prompts": (
@@ -70,6 +81,26 @@ REFUSED = {
     "precision": ((*LLAMA, "--precision", "99"), "precision must be 0 to 17"),
     "no room for the steps": ((*LLAMA, "--num-steps", "512"), "leaves no room for a prompt"),
     "empty output": ((*LLAMA, "-o", ""), "the path is empty"),
+    "a picture for text alone": (
+        (*LLAMA, "--image", "none.png"),
+        "tiny-random/llama takes no images: leave --image out",
+    ),
+    "no picture": (
+        (*INTERNVL, "--image", "none.png", "--image", "/dev/null"),
+        "image none.png does not exist; image /dev/null: expected a file, found a device",
+    ),
+    "a picture from the web, offline": (
+        (*INTERNVL, "--image", "https://example.org/a.png"),
+        "HF_HUB_OFFLINE is set; unset it, or give a local file",
+    ),
+    "ids without the tokens of the picture": (
+        (*INTERNVL, "--prompt-ids", "1,60"),
+        "prompt 0 has the image token <IMG_CONTEXT>",
+    ),
+    "pictures on vllm": (
+        ("--framework", "vllm", "--pipeline", "tiny-random/internvl"),
+        "are run on max and torch only, not on vllm",
+    ),
     "V3 on torch": ((*LLAMA, "--prefer-module-v3"), "is for max"),
 }
 

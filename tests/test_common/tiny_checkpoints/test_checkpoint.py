@@ -43,11 +43,12 @@ def test_config_names_the_architecture(arch: str) -> None:
 def test_tokenizer_fits_the_model_and_encodes_any_text(arch: str) -> None:
     model, _, tokenizer = _loaded(arch)
     ids = tokenizer(TEXT)["input_ids"]
-    assert len(tokenizer) == model.config.vocab_size
+    config = model.config.get_text_config()
+    assert len(tokenizer) == config.vocab_size
     assert max(ids) < len(tokenizer)
-    assert ids[0] == tokenizer.bos_token_id == model.config.bos_token_id
-    assert tokenizer.eos_token_id == model.config.eos_token_id
-    assert tokenizer.pad_token_id == model.config.pad_token_id
+    assert ids[0] == tokenizer.bos_token_id == config.bos_token_id
+    assert tokenizer.eos_token_id == config.eos_token_id
+    assert tokenizer.pad_token_id == config.pad_token_id
     assert (ids[-1] == tokenizer.eos_token_id) == RECIPES[arch].adds_eos
     assert tokenizer.decode(ids, skip_special_tokens=True) == TEXT
     assert len(ids) < len(TEXT.encode())  # letters are merged

@@ -7,12 +7,18 @@ import transformers
 
 from test_common.tiny_checkpoints import RECIPES
 
+VISION = sorted(arch for arch, recipe in RECIPES.items() if recipe.vision is not None)
 DECODERS = sorted(set(RECIPES) - {"bert", "mpnet"})
 
 
-def _config(arch: str) -> Any:
+def _whole_config(arch: str) -> Any:
     recipe = RECIPES[arch]
     return getattr(transformers, recipe.config_class)(**recipe.config_arguments)
+
+
+def _config(arch: str) -> Any:
+    """Return the configuration of what reads text."""
+    return _whole_config(arch).get_text_config()
 
 
 def test_no_two_architectures_have_the_same_sizes() -> None:
@@ -49,7 +55,7 @@ def test_head_size_is_not_hidden_over_heads(arch: str) -> None:
 @pytest.mark.parametrize("arch", RECIPES)
 def test_settings_are_not_the_defaults_of_the_class(arch: str) -> None:
     config = _config(arch)
-    default = getattr(transformers, RECIPES[arch].config_class)()
+    default = type(config)()
     names = ["rms_norm_eps", "layer_norm_eps", "norm_eps", "rope_parameters"]
     names += ["embedding_multiplier", "attention_multiplier", "residual_multiplier"]
     names += ["logits_scaling"]
@@ -79,3 +85,30 @@ def test_prompts_can_be_longer_than_the_sliding_window(arch: str) -> None:
 
 def test_lfm2_has_convolution_and_attention() -> None:
     assert set(_config("lfm2").layer_types) == {"conv", "full_attention"}
+
+
+@pytest.mark.parametrize("arch", VISION)
+def test_the_vision_side_has_sizes_and_settings_of_its_own(arch: str) -> None:
+    config, text = _whole_config(arch), _config(arch)
+    vision = config.vision_config
+    assert len({vision.hidden_size, vision.intermediate_size, text.hidden_size}) == 3
+    layers = getattr(vision, "depth", None) or vision.num_hidden_layers
+    assert 1 < layers != text.num_hidden_layers
+    heads = getattr(vision, "num_heads", None) or vision.num_attention_heads
+    assert heads > 1
+    default = type(vision)()
+    if hasattr(default, "layer_norm_eps"):
+        assert vision.layer_norm_eps != default.layer_norm_eps
+    assert config.tie_word_embeddings == text.tie_word_embeddings
+
+
+@pytest.mark.parametrize("arch", VISION)
+def test_tokens_of_pictures_are_special_ones(arch: str) -> None:
+    recipe = RECIPES[arch]
+    assert recipe.vision is not None
+    tokens = {*recipe.vision.token_ids.values(), *recipe.vision.tokenizer_tokens.values()}
+    assert tokens
+    assert tokens <= set(recipe.special_tokens)
+    config = _whole_config(arch)
+    for field, token in recipe.vision.token_ids.items():
+        assert getattr(config, field) == recipe.special_tokens.index(token)

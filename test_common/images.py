@@ -1,0 +1,147 @@
+"""Pictures for multimodal models: from files, from the web, or made by code."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from comparison.schema.errors import BadInputError, TryAgainError
+from comparison.store.regular_file import open_regular
+from test_common.drawn_pictures import drawn_picture
+from test_common.error_text import describe, shown
+from test_common.image_download import download
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+MOST_BYTES = 64 * 2**20
+MOST_PIXELS = 50_000_000
+_WEB = ("http://", "https://")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadedImage:
+    """One picture that is known to be one.
+
+    Attributes:
+        source: the file or address it came from, or the name of a picture made by code.
+        data: the bytes of the file, in any format that Pillow reads.
+        sha256: of `data`, in hexadecimal digits.
+    """
+
+    source: str
+    data: bytes
+    sha256: str
+
+    def decoded(self) -> Image:
+        """Return the picture in RGB, turned upright as its EXIF data say, as transformers does."""
+        return _decoded(self.data)
+
+
+def load_images(sources: Sequence[str]) -> tuple[LoadedImage, ...]:
+    """Load pictures from files and from the web.
+
+    Args:
+        sources: paths of files, or addresses that begin with http:// or https://.
+
+    Raises:
+        BadInputError: one is missing, too large, no regular file, or no picture; the web refuses
+            it; or HF_HUB_OFFLINE forbids to ask. All such sources are named.
+        TryAgainError: nothing else is wrong than that the web fails for now.
+    """
+    images: list[LoadedImage] = []
+    problems: list[str] = []
+    passing: list[str] = []
+    for source in sources:
+        try:
+            images.append(loaded_image(source, _read(source)))
+        except TryAgainError as error:
+            passing.append(str(error))
+        except BadInputError as error:
+            problems.append(str(error))
+    if problems:
+        raise BadInputError("; ".join(problems + passing))
+    if passing:
+        raise TryAgainError("; ".join(passing))
+    return tuple(images)
+
+
+def default_images(count: int) -> tuple[LoadedImage, ...]:
+    """Return pictures made by code: not square, each another one, the same ones each time.
+
+    Args:
+        count: how many.
+    """
+    return tuple(
+        loaded_image(f"made by code, number {number}", drawn_picture(number))
+        for number in range(count)
+    )
+
+
+def loaded_image(source: str, data: bytes) -> LoadedImage:
+    """Return a picture from the bytes of its file.
+
+    Args:
+        source: what messages and manifests call it.
+        data: the file.
+
+    Raises:
+        BadInputError: they are no picture, or one of too many pixels.
+    """
+    try:
+        _decoded(data)
+    except BadInputError as error:
+        raise BadInputError(f"image {source}: {error}") from error
+    return LoadedImage(source=source, data=data, sha256=hashlib.sha256(data).hexdigest())
+
+
+def _read(source: str) -> bytes:
+    if not source:
+        raise BadInputError("image: the name is empty; give a file or a web address")
+    if source.startswith(_WEB):
+        return download(source, most_bytes=MOST_BYTES)
+    if "://" in source:
+        raise BadInputError(f"image {shown(source)}: expected a file, or http:// or https://")
+    return _read_file(source)
+
+
+def _read_file(source: str) -> bytes:
+    try:
+        with open_regular(Path(source).expanduser()) as file:
+            data = file.read(MOST_BYTES + 1)
+    except BadInputError as error:
+        raise BadInputError(f"image {error}") from error
+    except FileNotFoundError as error:
+        raise BadInputError(f"image {source} does not exist") from error
+    except (OSError, ValueError, RuntimeError) as error:  # a NUL in the name, an unknown user
+        raise BadInputError(f"image {shown(source)} cannot be read: {describe(error)}") from error
+    if len(data) > MOST_BYTES:
+        raise BadInputError(f"image {source} is larger than {MOST_BYTES // 2**20} MiB")
+    return data
+
+
+def _decoded(data: bytes) -> Image:
+    from PIL import Image, ImageOps
+
+    if not data:
+        raise BadInputError("expected a picture, found an empty file")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # refused below
+            picture = Image.open(io.BytesIO(data))
+        width, height = picture.size
+        if width * height <= MOST_PIXELS:
+            return ImageOps.exif_transpose(picture).convert("RGB")
+    # Pillow's readers raise whatever broken bytes make them raise.
+    except Exception as error:
+        raise BadInputError(
+            f"expected a picture in a format that Pillow reads, found {describe(error)}"
+        ) from error
+    raise BadInputError(
+        f"the picture has {width} x {height} pixels, at most {MOST_PIXELS:,} are taken"
+    )
