@@ -11,6 +11,7 @@ from oracles.catalogue_entry import (
     SINGLE_DEVICE_SIGNALS,
     WIDEN_CPU_ENCODINGS,
     Architecture,
+    Status,
 )
 
 _PLAIN_TOWER = (WIDEN_CPU_ENCODINGS, CPU_DEVICE_REFS, FLOAT32_PICTURES)
@@ -96,6 +97,7 @@ VISION = (
         example="mistral-experimental/pixtral-12b",
         encodings=(BF16,),
         module_v3=(BF16,),
+        status=Status.RUNS_WITH_PATCHES,
         reads_pictures=True,
         max_cpu_patches=_PLAIN_TOWER,
         oracle_class="PixtralPipelineOracle",
