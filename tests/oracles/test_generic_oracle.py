@@ -113,6 +113,13 @@ def adapter(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture
+def own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Keep what is merged out of the user's cache."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+
+
+@pytest.mark.usefixtures("own_cache")
 @pytest.mark.parametrize("given", ["as an argument", "afterwards"])
 def test_adapter_is_in_what_every_engine_loads(given: str, adapter: Path, tmp_path: Path) -> None:
     base = str(ensure_tiny_checkpoint("llama", tmp_path))
@@ -135,6 +142,7 @@ def test_adapter_is_in_what_every_engine_loads(given: str, adapter: Path, tmp_pa
     assert oracle.label == plain.model_path == base
 
 
+@pytest.mark.usefixtures("own_cache")
 def test_adapter_of_a_checkpoint_that_is_made_on_first_use(adapter: Path) -> None:
     made = PIPELINE_ORACLES["tiny-random/llama"]
     assert isinstance(made, GenericOracle)
