@@ -12,9 +12,10 @@ from comparison.align.pairing import (
     pair_tensors,
 )
 from comparison.align.rows import Aligned, Layout, align_arrays
+from comparison.align.shards import join_aligned
 from comparison.numerics.dtypes import Array
 from comparison.numerics.metrics import measure_blocks
-from comparison.pair_reader import PairReader
+from comparison.pair_reader import PairReader, ReadPair
 from comparison.rank_parts import UnknownBlocksError
 from comparison.schema.comparison import Comparison, DumpSummary, Pair, Unpaired, Unreadable
 from comparison.schema.errors import BadInputError
@@ -73,6 +74,7 @@ def compare(
     for done, planned in enumerate(pairing.pairs, start=1):
         try:
             pairs.append(run.compare_pair(planned))
+            pairs += map(run.compare_pair, run.unlike_copies(planned))
         except UnknownBlocksError:
             unpaired += _parts(planned)
         if progress is not None:
@@ -120,6 +122,9 @@ class _Run:
         )
         return pair_tensors(*listings)
 
+    def unlike_copies(self, planned: PlannedPair) -> list[PlannedPair]:
+        return self._reader.unlike_copies(planned)
+
     def compare_pair(self, planned: PlannedPair) -> Pair:
         """Read, align and measure one pair; what goes wrong with it becomes its outcome.
 
@@ -133,14 +138,16 @@ class _Run:
             read = self._reader.read(planned)
             reference_shape, candidate_shape = read.reference.shape, read.candidate.shape
             if read.problem is not None:
-                outcome = ShapeDiffers(reason=read.problem)
+                outcome = read.problem
             else:
-                aligned = self._align(read.reference, read.candidate, planned)
+                aligned = self._align_pair(read, planned)
                 outcome = self._measure(aligned)
-                adjustments = read.joined
-                adjustments += aligned.adjustments if isinstance(aligned, Aligned) else ()
+                if isinstance(aligned, Aligned):
+                    adjustments = (*read.note_joined(), *aligned.adjustments)
         except BadInputError as error:
             outcome = NotComparable(reason=str(error))
+        except MemoryError:
+            outcome = NotComparable(reason="there is not enough memory to compare it")
         return Pair(
             reference=planned.reference,
             candidate=planned.candidate,
@@ -150,6 +157,15 @@ class _Run:
             candidate_shape=candidate_shape,
             adjustments=adjustments,
         )
+
+    def _align_pair(
+        self, read: ReadPair, planned: PlannedPair
+    ) -> Aligned | ShapeDiffers | NotComparable:
+        whole = self._align(read.reference, read.candidate, planned)
+        if not isinstance(whole, Aligned) or read.split_by is None:
+            return whole
+        pieces = [self._align(*piece, planned) for piece in read.pieces]
+        return join_aligned(whole, pieces, axis=read.axis)
 
     def _align(
         self, reference: Array, candidate: Array, planned: PlannedPair
@@ -181,9 +197,13 @@ class _Run:
     def result(self, pairs: tuple[Pair, ...], unpaired: tuple[Unpaired, ...]) -> Comparison:
         """Join everything; unpaired files that cannot be read are told apart."""
         problems = {**self._reference.problems, **self._candidate.problems}
+        paired = {(Side.REFERENCE, pair.reference) for pair in pairs}
+        paired |= {(Side.CANDIDATE, pair.candidate) for pair in pairs}
+        by_place = {(u.side, u.entry): u for u in unpaired if (u.side, u.entry) not in paired}
+        unpaired = tuple(by_place.values())
         return Comparison(
-            reference=_summary(self._reference, self._engines[0]),
-            candidate=_summary(self._candidate, self._engines[1]),
+            reference=self._summary(Side.REFERENCE, self._reference, self._engines[0]),
+            candidate=self._summary(Side.CANDIDATE, self._candidate, self._engines[1]),
             tolerance=self._options.tolerance,
             pairs=pairs,
             unpaired=tuple(self._told(u) for u in unpaired if u.entry not in problems),
@@ -199,20 +219,36 @@ class _Run:
     def _told(self, unpaired: Unpaired) -> Unpaired:
         """Say what became of a tensor of a further rank."""
         fate = self._reader.ranks[unpaired.side].fate(unpaired.entry)
-        return unpaired if fate is None else replace(unpaired, reason=fate)
+        if fate is not None:
+            return replace(unpaired, reason=fate)
+        other = Side.CANDIDATE if unpaired.side is Side.REFERENCE else Side.REFERENCE
+        if self._reader.ranks[other].first_lacks:
+            reason = f"{unpaired.reason} in its first rank, which lacks some that other ranks have"
+            return replace(unpaired, reason=reason)
+        return unpaired
+
+    def _summary(self, side: Side, dump: Dump, engine: str | None) -> DumpSummary:
+        lacks = self._reader.ranks[side].lacks()
+        return DumpSummary(
+            path=dump.path,
+            engine=engine,
+            tensors=len(dump.entries),
+            complete=dump.complete and not lacks,
+            notes=(*dump.notes, *lacks),
+        )
 
     def _notes(self) -> list[str]:
         notes = []
         for side, parts in self._reader.ranks.items():
-            if parts.count > 1:
-                notes.append(
-                    f"the {side} has {parts.count} ranks: parts were joined, of whole tensors the "
-                    "first rank's were compared"
-                )
+            done = "parts were joined" if parts.joined else ""
+            if parts.copies:
+                done += f"{', ' if done else ''}of whole tensors the first rank's were compared"
+            if parts.count > 1 and done:
+                notes.append(f"the {side} has {parts.count} ranks: {done}")
             if parts.diverged:
                 notes.append(
                     f"{parts.diverged} tensor(s) of the {side}'s further ranks should be copies "
-                    "of the first rank's, and are not"
+                    "of the first rank's, and are not; they were compared too"
                 )
         lengths = _token_ids(self._reference), _token_ids(self._candidate)
         if all(lengths) and lengths[0] != lengths[1]:
@@ -236,16 +272,6 @@ def _engine(dump: Dump, given: str | None) -> str | None:
     if dump.manifest is not None:
         return dump.manifest.engine
     return given or dump.engine
-
-
-def _summary(dump: Dump, engine: str | None) -> DumpSummary:
-    return DumpSummary(
-        path=dump.path,
-        engine=engine,
-        tensors=len(dump.entries),
-        complete=dump.complete,
-        notes=dump.notes,
-    )
 
 
 def _lengths(dump: Dump) -> tuple[int, ...]:

@@ -5,17 +5,19 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from comparison.align.shards import join_shards, shard_axis
+from comparison.align.shards import Split, shard_axis, split_of
+from comparison.numerics.blocks import Block, iterate_chunks
 from comparison.numerics.dtypes import Array
-from comparison.schema.outcome import Shape
+from comparison.schema.errors import BadInputError
+from comparison.schema.outcome import NotComparable, Shape, ShapeDiffers
 from comparison.schema.tensor_entry import TensorEntry
 from comparison.store.dump import Dump
 
 _Key = tuple[int, str, str | None]  # step, name, key within the file
 Read = Callable[[TensorEntry], Array]
+Problem = NotComparable | ShapeDiffers
 
-_CHUNK_BYTES = 1 << 24
-_DIFFERS = "no copy, and no part, of"
+_MOST_LISTED = 3
 
 
 class UnknownBlocksError(Exception):
@@ -28,6 +30,8 @@ class RankParts:
     Attributes:
         count: number of ranks; 1 where the dump is held against one of as many ranks, so that
             each rank is compared by itself.
+        joined: number of tensors that were joined from parts.
+        copies: number of tensors of which the first rank's was compared.
     """
 
     def __init__(self, dump: Dump, *, other: Dump, read: Read) -> None:
@@ -39,12 +43,14 @@ class RankParts:
             read: reads a tensor of the dump.
         """
         ranks = {entry.rank for entry in dump.entries}
-        several = len(ranks) > 1 and None not in ranks
         alone = {entry.rank for entry in other.entries} == {None}
-        self.count = len(ranks) if several and alone else 1
+        self.count = dump.promised_ranks if alone and None not in ranks else 1
+        self.joined = self.copies = 0
+        self._ranks = sorted(rank for rank in ranks if rank is not None)
         self._read = read
         self._entries: defaultdict[_Key, list[TensorEntry]] = defaultdict(list)
         self._fates: dict[TensorEntry, str] = {}
+        self._diverged: dict[TensorEntry, list[TensorEntry]] = {}
         if self.count > 1:
             for entry in dump.entries:
                 self._entries[_key(entry)].append(entry)
@@ -52,14 +58,38 @@ class RankParts:
     @property
     def diverged(self) -> int:
         """Number of tensors of further ranks that should be copies of the first rank's."""
-        return sum(fate.startswith(_DIFFERS) for fate in self._fates.values())
+        return sum(len(peers) for peers in self._diverged.values())
+
+    def unlike(self, entry: TensorEntry) -> Sequence[TensorEntry]:
+        """Give what further ranks hold in place of a copy of the first rank's tensor."""
+        return self._diverged.get(entry, ())
 
     def fate(self, entry: TensorEntry) -> str | None:
         """Say what became of a further rank's tensor, None where nothing is known."""
+        if self._entries and self._first_lacks(self._entries[_key(entry)]):
+            return f"rank {self._ranks[0]} lacks this tensor"
         return self._fates.get(entry)
 
-    def whole(self, entry: TensorEntry, first: Array, *, shape: Shape) -> tuple[Array, str | None]:
-        """Put a tensor together from the parts of all ranks, if it is split.
+    def lacks(self) -> list[str]:
+        """Say which ranks lack tensors that other ranks have."""
+        missing: defaultdict[int, list[TensorEntry]] = defaultdict(list)
+        for peers in self._entries.values():
+            there = {peer.rank for peer in peers}
+            for rank in self._ranks:
+                if rank not in there:
+                    missing[rank].append(peers[0])
+        return [f"rank {rank} lacks {_shown(entries)}" for rank, entries in missing.items()]
+
+    @property
+    def first_lacks(self) -> bool:
+        """Whether other ranks hold tensors that the first rank, which is compared, lacks."""
+        return any(self._first_lacks(peers) for peers in self._entries.values())
+
+    def _first_lacks(self, peers: Sequence[TensorEntry]) -> bool:
+        return bool(peers) and all(peer.rank != self._ranks[0] for peer in peers)
+
+    def whole(self, entry: TensorEntry, first: Array, *, shape: Shape) -> Split | Problem | None:
+        """Find the parts of all ranks of a tensor, if it is split.
 
         Args:
             entry: the first rank's.
@@ -67,62 +97,113 @@ class RankParts:
             shape: the shape of the other dump's tensor.
 
         Returns:
-            The array, and what was done to get it.
+            The tensor in pieces; or why there are none; None where the first rank's is compared.
 
         Raises:
+            BadInputError: a part cannot be read.
             UnknownBlocksError: it is split, and the order of its blocks is not known.
         """
-        axis = shard_axis(shape, first.shape, ranks=self.count) if self.count > 1 else None
+        if self.count == 1 or entry.rank != self._ranks[0]:
+            return None
+        axis = shard_axis(shape, first.shape, ranks=self.count)
+        gone = next((rank for rank in range(self.count) if rank not in self._ranks), None)
+        if axis is None and gone is not None and _may_be_part(first.shape, shape):
+            return NotComparable(
+                reason=f"rank {gone} is gone: {list(first.shape)} may be a part of {list(shape)}"
+            )
         if axis is None:
             self._check_copies(entry, first)
-            return first, None
+            return None
         shards = self._shards(entry)
-        if len(shards) != self.count or any(shard.shape != first.shape for shard in shards):
-            return first, None
-        joined = join_shards(entry.name, shards, axis=axis)
-        if joined is None:
+        if not isinstance(shards, list):
+            return shards
+        split = split_of(entry.name, shards, axis=axis)
+        if split is None:
             raise UnknownBlocksError
-        return joined, self._note_joined(entry, axis)
+        return split
 
-    def fused_part(self, entry: TensorEntry, place: slice) -> tuple[Array, str]:
-        """Join one part of a fused projection, of which each rank holds its own.
+    def fused_part(self, entry: TensorEntry, place: slice) -> Split | Problem:
+        """Find one part of a fused projection, of which each rank holds its own.
 
         Args:
             entry: the first rank's fused tensor.
             place: where the part lies along the last axis of each rank's tensor.
         """
-        slices = [shard[..., place] for shard in self._shards(entry)]
-        return np.concatenate(slices, axis=-1), self._note_joined(entry, -1)
+        shards = self._shards(entry)
+        if not isinstance(shards, list):
+            return shards
+        return Split(pieces=tuple(shard[..., place] for shard in shards), axis=-1)
 
-    def _shards(self, entry: TensorEntry) -> list[Array]:
-        return [self._read(peer) for peer in self._entries[_key(entry)]]
-
-    def _others(self, entry: TensorEntry) -> Sequence[TensorEntry]:
-        return [peer for peer in self._entries.get(_key(entry), ()) if peer.rank != entry.rank]
-
-    def _note_joined(self, entry: TensorEntry, axis: int) -> str:
+    def note_joined(self, entry: TensorEntry, axis: int) -> str:
+        """Keep, and say, that the parts of a tensor were compared together."""
+        self.joined += 1
         for peer in self._others(entry):
             self._fates[peer] = f"a part; it was compared together with that of rank {entry.rank}"
         return f"the parts of {self.count} ranks were joined along axis {axis}"
 
-    def _check_copies(self, entry: TensorEntry, first: Array) -> None:
+    def _shards(self, entry: TensorEntry) -> list[Array] | Problem:
+        """Read every rank's part; say so where one is missing, or is unlike the first one."""
+        peers = self._entries[_key(entry)]
         for peer in self._others(entry):
+            self._fates[peer] = f"a part; that of rank {entry.rank} could not be compared"
+        there = [peer.rank for peer in peers]
+        missing = next((rank for rank in range(self.count) if rank not in there), None)
+        if missing is not None:
+            return NotComparable(reason=f"rank {missing} lacks {_shown([entry])}")
+        if len(there) != self.count:
+            return NotComparable(reason=f"several folders hold {entry.name} of one rank")
+        shards = [self._read(peer) for peer in peers]
+        for peer, shard in zip(peers, shards, strict=True):
+            if shard.shape != shards[0].shape:
+                shapes = f"{list(shards[0].shape)}, rank {peer.rank} of {list(shard.shape)}"
+                return ShapeDiffers(reason=f"rank {entry.rank} holds a part of {shapes}")
+            if shard.dtype != shards[0].dtype:
+                dtypes = f"{shards[0].dtype}, rank {peer.rank} of {shard.dtype}"
+                return NotComparable(reason=f"rank {entry.rank} holds a part of {dtypes}")
+        return shards
+
+    def _others(self, entry: TensorEntry) -> Sequence[TensorEntry]:
+        return [peer for peer in self._entries.get(_key(entry), ()) if peer is not entry]
+
+    def _check_copies(self, entry: TensorEntry, first: Array) -> None:
+        self.copies += 1
+        for peer in self._others(entry):
+            if self._is_copy(peer, first):
+                self._fates[peer] = f"a copy of rank {entry.rank}'s, the same bit for bit"
+            elif peer not in self._diverged.setdefault(entry, []):
+                self._diverged[entry].append(peer)
+
+    def _is_copy(self, peer: TensorEntry, first: Array) -> bool:
+        try:
             copy = self._read(peer)
-            same = copy.shape == first.shape and _same_bytes(copy, first)
-            self._fates[peer] = (
-                f"a copy of rank {entry.rank}'s, the same bit for bit"
-                if same
-                else f"{_DIFFERS} rank {entry.rank}'s"
-            )
+        except BadInputError:
+            return False  # it becomes a pair, which says what is wrong
+        return copy.shape == first.shape and _same_bytes(copy, first)
+
+
+def _may_be_part(part: Shape, whole: Shape) -> bool:
+    """Tell whether some number of such parts, along the last axis that differs, gives the whole."""
+    sizes = zip(reversed(part[1:]), reversed(whole[1:]), strict=False)
+    own, other = next(((a, b) for a, b in sizes if a != b), (1, 0))
+    return 0 < own < other and other % own == 0
 
 
 def _same_bytes(left: Array, right: Array) -> bool:
     """Compare two arrays of one shape bit for bit, a chunk at a time."""
     if left.dtype != right.dtype:
         return False
-    one, other = (array.reshape(-1).view(np.uint8) for array in (left, right))
-    chunks = (slice(at, at + _CHUNK_BYTES) for at in range(0, len(one), _CHUNK_BYTES))
-    return all(np.array_equal(one[chunk], other[chunk]) for chunk in chunks)
+    chunks = iterate_chunks([Block(reference=left, candidate=right)])
+    return all(np.array_equal(_bytes(c.reference), _bytes(c.candidate)) for c in chunks)
+
+
+def _bytes(array: Array) -> Array:
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+
+
+def _shown(entries: Sequence[TensorEntry]) -> str:
+    named = ", ".join(f"{entry.name} of step {entry.step}" for entry in entries[:_MOST_LISTED])
+    further = len(entries) - _MOST_LISTED
+    return f"{named} and {further} more" if further > 0 else named
 
 
 def _key(entry: TensorEntry) -> _Key:

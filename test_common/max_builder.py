@@ -11,6 +11,7 @@ from test_common.max_print_hook import MaxPrintHook
 from test_common.model_load_errors import load_errors
 from test_common.patching import Patch
 from test_common.pipelines import MaxPipelineAndTokenizer
+from test_common.weight_file import check_weight_file
 
 _HOOK_API = "hooks that name layers themselves, once the weights are in"
 _HOOK_REMOVE = "MAX's print hook names layers on load in V2 and names the traced copy in V3"
@@ -39,10 +40,13 @@ def build_max_pipeline(
         The pipeline and MAX's tokenizer.
 
     Raises:
+        BadInputError: the file of weights is missing or broken.
         UnknownPipelineError: there is no such model.
         TryAgainError: the Hub cannot be reached.
         EngineError: MAX cannot build the model; its own error is quoted.
     """
+    if weight_path is not None:
+        check_weight_file(weight_path, model_path=model_path)
     from max.pipelines import PIPELINE_REGISTRY, PipelineArgs, PipelineConfig
     from max.pipelines.modeling.types.task import PipelineTask
 

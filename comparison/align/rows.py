@@ -6,7 +6,7 @@ leading dimensions of 1. Legend: B rows, S sequence with padding, N heads, D hea
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from comparison.numerics.blocks import Block
@@ -43,7 +43,7 @@ class Aligned:
         adjustments: what was done, one sentence each.
     """
 
-    blocks: tuple[Block, ...]
+    blocks: Sequence[Block]
     shape: Shape
     adjustments: tuple[str, ...] = ()
 

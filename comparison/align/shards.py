@@ -1,17 +1,45 @@
 """Tensors that several ranks hold in parts, and how the parts join."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
+from comparison.align.rows import Aligned
+from comparison.numerics.blocks import CHUNK_ELEMENTS, Block
 from comparison.numerics.dtypes import Array
-from comparison.schema.outcome import Shape
+from comparison.schema.outcome import NotComparable, Outcome, Shape
 from comparison.schema.tensor_names import parse_tensor_name
 
 # What each rank fuses by itself: its part holds this many blocks of one size.
 _EQUAL_BLOCKS = {"gate_up_proj": 2, "act_fn": 2}
 # Fused too, of blocks whose sizes a name does not tell.
 _UNEQUAL_BLOCKS = ("qkv_proj", "in_proj")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Split:
+    """A tensor that lies in parts, which stay in their files.
+
+    Attributes:
+        pieces: its pieces in their order along the axis, of one dtype.
+        axis: what it is split along, counted from the end.
+    """
+
+    pieces: tuple[Array, ...]
+    axis: int
+
+    def stand_in(self) -> Array:
+        """Give an array of the whole's shape and dtype that holds one element."""
+        shape = list(self.pieces[0].shape)
+        shape[self.axis] = sum(piece.shape[self.axis] for piece in self.pieces)
+        return np.broadcast_to(np.zeros((), self.pieces[0].dtype), shape)
+
+    def cut(self, whole: Array) -> tuple[Array, ...]:
+        """Cut the other side's tensor where this one is split; views."""
+        ends = np.cumsum([piece.shape[self.axis] for piece in self.pieces])[:-1]
+        return tuple(np.split(whole, ends, axis=self.axis))
 
 
 def shard_axis(whole: Shape, shard: Shape, *, ranks: int) -> int | None:
@@ -33,8 +61,8 @@ def shard_axis(whole: Shape, shard: Shape, *, ranks: int) -> int | None:
     return -differing
 
 
-def join_shards(name: str, shards: Sequence[Array], *, axis: int) -> Array | None:
-    """Put the parts of all ranks together.
+def split_of(name: str, shards: Sequence[Array], *, axis: int) -> Split | None:
+    """Say how the parts of all ranks lie one after the other.
 
     Args:
         name: the tensor's name, which tells of fused projections.
@@ -42,13 +70,97 @@ def join_shards(name: str, shards: Sequence[Array], *, axis: int) -> Array | Non
         axis: what they are split along, counted from the end.
 
     Returns:
-        The whole tensor, or None where the order of its blocks is not known.
+        The tensor in pieces, or None where the order of its blocks is not known.
     """
     blocks = _blocks(name)
     if blocks is None or shards[0].shape[axis] % blocks:
         return None
-    parts = [np.split(np.asarray(shard), blocks, axis=axis) for shard in shards]
-    return np.concatenate([part[block] for block in range(blocks) for part in parts], axis=axis)
+    parts = [np.split(shard, blocks, axis=axis) for shard in shards]
+    pieces = tuple(part[block] for block in range(blocks) for part in parts)
+    return Split(pieces=pieces, axis=axis)
+
+
+class JoinedBlocks(Sequence[Block]):
+    """Blocks of a tensor in pieces: a stretch at a time is joined, the rest stays mapped."""
+
+    def __init__(self, pieces: Sequence[Aligned], *, axis: int) -> None:
+        """Keep what was aligned piece by piece.
+
+        Args:
+            pieces: in their order along the axis, with blocks of the same rows.
+            axis: what they are joined along, counted from the end.
+        """
+        self._pieces, self._axis = pieces, axis
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def __getitem__(self, index: int) -> Block:  # type: ignore[override]
+        return next(block for at, block in enumerate(self) if at == index)
+
+    def __iter__(self) -> Iterator[Block]:
+        for blocks in zip(*(piece.blocks for piece in self._pieces), strict=True):
+            width = sum(block.reference.shape[self._axis] for block in blocks)
+            shape = list(blocks[0].reference.shape)
+            shape[self._axis] = width
+            first = blocks[0].origin * math.prod(shape[1:])
+            for selection, start in _stretches(tuple(shape), len(shape) + self._axis):
+                joined = [
+                    np.concatenate([side[selection] for side in sides], axis=self._axis)
+                    for sides in (
+                        [block.reference for block in blocks],
+                        [block.candidate for block in blocks],
+                    )
+                ]
+                rows = math.prod(joined[0].shape[1:])
+                yield Block(
+                    reference=joined[0],
+                    candidate=joined[1],
+                    origin=(first + start) // rows if rows else 0,
+                )
+
+
+def join_aligned(
+    whole: Aligned, pieces: Sequence[Aligned | Outcome], *, axis: int
+) -> Aligned | NotComparable:
+    """Join what was aligned piece by piece.
+
+    Args:
+        whole: how the whole tensors line up; its blocks may hold a stand-in.
+        pieces: how the pieces line up, in their order along the axis.
+        axis: what they are split along, counted from the end.
+    """
+    fitting = [
+        piece for piece in pieces if isinstance(piece, Aligned) and _fits(piece, whole, axis)
+    ]
+    width = sum(piece.shape[axis] for piece in fitting)
+    if not fitting or len(fitting) < len(pieces) or width != whole.shape[axis]:
+        return NotComparable(reason="the parts of the ranks do not line up one by one")
+    blocks = JoinedBlocks(fitting, axis=axis)
+    return Aligned(blocks=blocks, shape=whole.shape, adjustments=whole.adjustments)
+
+
+def _fits(piece: Aligned, whole: Aligned, axis: int) -> bool:
+    if len(piece.shape) != len(whole.shape) or len(piece.blocks) != len(whole.blocks):
+        return False
+    at = len(whole.shape) + axis
+    apart = [shape[:at] + shape[at + 1 :] for shape in (piece.shape, whole.shape)]
+    return apart[0] == apart[1]
+
+
+def _stretches(shape: Shape, axis: int) -> Iterator[tuple[tuple[int | slice, ...], int]]:
+    """Give selections of a chunk's size from the axes before one, with their positions."""
+    rest = math.prod(shape[1:])
+    if axis == 0 or rest * shape[0] <= CHUNK_ELEMENTS:
+        yield (), 0
+    elif axis == 1 or rest <= CHUNK_ELEMENTS:
+        rows = max(CHUNK_ELEMENTS // rest, 1)
+        for first in range(0, shape[0], rows):
+            yield (slice(first, first + rows),), first * rest
+    else:
+        for index in range(shape[0]):
+            for selection, start in _stretches(shape[1:], axis - 1):
+                yield (index, *selection), index * rest + start
 
 
 def _blocks(name: str) -> int | None:

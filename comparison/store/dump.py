@@ -17,7 +17,12 @@ from comparison.schema.errors import BadInputError, CorruptFileError, MissingPat
 from comparison.schema.manifest import Manifest, RawTensor
 from comparison.schema.tensor_entry import TensorEntry
 from comparison.store.manifest_file import MANIFEST_NAME, read_manifest
-from comparison.store.promised import broken_promises
+from comparison.store.promised import (
+    broken_promises,
+    broken_rank,
+    missing_ranks,
+    promised_ranks,
+)
 from comparison.store.regular_file import kind_of_file
 from comparison.store.step_folder import ORDER_FILE_NAME, StepListing, list_step
 from comparison.store.tensor_file import TENSOR_SUFFIXES, list_file, read_tensor
@@ -39,6 +44,7 @@ class Dump:
         complete: False where the run was cut off or listed tensors have no file.
         order_known: whether the order is that of execution, not that of names.
         is_file: whether a single file was given.
+        rank_folders: numbers of the ranks that have a folder, be it empty.
         notes: what a reader of a result should know about it.
     """
 
@@ -49,7 +55,13 @@ class Dump:
     complete: bool = True
     order_known: bool = False
     is_file: bool = False
+    rank_folders: tuple[int, ...] = ()
     notes: tuple[str, ...] = ()
+
+    @property
+    def promised_ranks(self) -> int:
+        """Number of ranks that there should be, by the manifest and the folders' numbers."""
+        return promised_ranks(self.manifest, self.rank_folders)
 
     @property
     def engine(self) -> str | None:
@@ -150,6 +162,9 @@ def _open_folder(path: Path) -> Dump:
         broken = broken_promises(own, [e for listing in listings for e in listing.there])
         partial = partial or bool(broken)
         notes += broken
+    broken = list(_broken_by_ranks(path, own, listings))
+    partial = partial or bool(broken)
+    notes += broken
     if not any(listing.there for listing in listings):
         raise BadInputError(
             f"expected tensor files ({', '.join(TENSOR_SUFFIXES)}) in {path} or in its folders "
@@ -161,9 +176,31 @@ def _open_folder(path: Path) -> Dump:
         entries=entries,
         problems=problems,
         complete=not partial,
+        rank_folders=tuple(rank for rank, _ in _roots(path) if rank is not None),
         order_known=all(listing.order_known for listing in listings if listing.entries),
         notes=tuple(notes),
     )
+
+
+def _broken_by_ranks(
+    path: Path, own: Manifest | None, listings: list[StepListing]
+) -> Iterator[str]:
+    """Say what the folders of ranks lack, by their manifests and by their numbers."""
+    there = [entry for listing in listings for entry in listing.there]
+    folders = [(rank, folder) for rank, folder in _roots(path) if rank is not None]
+    run = own
+    for rank, folder in folders:
+        held = [entry for entry in there if entry.rank == rank]
+        if not held:
+            yield f"no tensors in {folder}"
+        if not os.path.lexists(folder / MANIFEST_NAME):
+            continue
+        manifest = read_manifest(folder / MANIFEST_NAME)
+        run = run or manifest
+        yield from (f"{folder.name}: {text}" for text in broken_rank(manifest, run, held))
+    missing = missing_ranks(own, [rank for rank, _ in folders])
+    if missing is not None:
+        yield missing
 
 
 def _list_everything(path: Path, manifest: Manifest | None, own_step: int) -> Iterator[StepListing]:

@@ -1,14 +1,23 @@
 """A dump of several ranks against one of a single process."""
 
+import itertools
+import shutil
+import tracemalloc
+from collections import Counter
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
 from comparison.numerics.dtypes import Array
 from comparison.pipeline import CompareOptions, compare
+from comparison.report.json_report import comparison_to_dict
 from comparison.schema.comparison import Comparison, Verdict
-from comparison.schema.outcome import Compared
+from comparison.schema.errors import BadInputError
+from comparison.schema.outcome import Compared, NotComparable, ShapeDiffers
 from comparison.schema.tolerance import Tolerance
 from comparison.store.manifest_file import write_manifest
 from tests.comparison.dumps import make_manifest, numbers, write_dump, write_step
@@ -96,12 +105,157 @@ def test_a_fault_in_a_further_ranks_part_is_found(torch_dump: Path, tmp_path: Pa
     assert [pair.reference.name for pair in wrong] == [f"{ATTENTION}.k_proj-output"]
 
 
-def test_copies_that_went_apart_are_told(torch_dump: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("wrong", [NORM + 1, np.full_like(NORM, np.nan), NORM[:3], np.float32(1)])
+def test_copies_that_went_apart_are_found(torch_dump: Path, tmp_path: Path, wrong: Array) -> None:
     second = of_rank(1)
-    second["model.model.norm-output"] = NORM + 1
+    second["model.model.norm-output"] = np.asarray(wrong)
     comparison = judged(torch_dump, write_ranks(tmp_path / "ranks", [of_rank(0), second]))
-    assert reasons(comparison)["model.model.norm-output"].startswith("no copy")
-    assert comparison.notes[1].startswith("1 tensor(s) of the candidate's further ranks should be")
+    assert comparison.verdict is Verdict.DIFFER
+    found = list(comparison.differing)
+    assert [(p.candidate.name, p.candidate.rank) for p in found] == [("model.model.norm-output", 1)]
+    assert "1 tensor(s) of the candidate's further ranks should be copies" in comparison.notes[1]
+    written = comparison_to_dict(comparison)
+    assert (written["verdict"], written["exit_code"]) == ("differ", 1)
+
+
+FUSED, CORE_NAME = f"{ATTENTION}.qkv_proj-output_0", f"{ATTENTION}.o_proj-input_0"
+
+
+@pytest.mark.parametrize(
+    ("change", "kind", "told"),
+    [
+        (lambda a: a[:3], ShapeDiffers, "rank 1 of [3, "),
+        (lambda a: np.float32(3), ShapeDiffers, "rank 1 of []"),
+        (lambda a: a.astype(ml_dtypes.bfloat16), NotComparable, "rank 1 of bfloat16"),
+        (lambda a: a.astype(np.int64), NotComparable, "rank 1 of int64"),
+        (lambda a: a.astype(ml_dtypes.float8_e4m3fn), NotComparable, "rank 1 of float8_e4m3fn"),
+    ],
+)
+@pytest.mark.parametrize("name", [FUSED, CORE_NAME])
+@pytest.mark.parametrize("step", [0, 1])
+def test_parts_that_do_not_fit_are_outcomes_of_their_pairs(
+    tmp_path: Path, name: str, step: int, change: Any, kind: type, told: str
+) -> None:
+    torch = write_dump(tmp_path / "torch", [of_one_process()] * 2, engine="torch")
+    ranks = write_steps(tmp_path / "ranks")
+    part = np.asarray(change(of_rank(1)[name]))
+    write_step(ranks / "rank1" / str(step), {name: part}, order=False)
+    comparison = judged(torch, ranks)
+    wrong = [p for p in comparison.pairs if p.finding != "agrees"]
+    assert {(p.candidate.name, p.reference.step) for p in wrong} == {(name, step)}
+    assert len(wrong) == (3 if name == FUSED else 1)
+    for pair in wrong:
+        assert isinstance(pair.outcome, kind)
+        assert told in str(pair.outcome)
+        assert not any("joined" in text for text in pair.adjustments)
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("name", [FUSED, CORE_NAME, "model.model.norm-output"])
+def test_a_tensor_that_a_rank_lacks_cuts_the_result_short(
+    torch_dump: Path, tmp_path: Path, name: str, rank: int
+) -> None:
+    tensors = [of_rank(0), of_rank(1)]
+    del tensors[rank][name]
+    comparison = judged(torch_dump, write_ranks(tmp_path / "ranks", tensors))
+    assert comparison.verdict is Verdict.INCONCLUSIVE
+    assert f"rank {rank} lacks {name} of step 0" in comparison.candidate.notes
+    if rank == 0:
+        assert "rank 0 lacks" in reasons(comparison)[name]
+
+
+def test_a_step_that_a_rank_lacks_is_no_difference(tmp_path: Path) -> None:
+    torch = write_dump(tmp_path / "torch", [of_one_process()] * 2, engine="torch")
+    ranks = write_steps(tmp_path / "ranks")
+    shutil.rmtree(ranks / "rank1" / "1")
+    comparison = judged(torch, ranks)
+    assert comparison.verdict is Verdict.INCONCLUSIVE
+    assert any("rank 1 lacks" in note for note in comparison.candidate.notes)
+
+
+def write_steps(path: Path) -> Path:
+    for rank, step in itertools.product((0, 1), (0, 1)):
+        write_step(path / f"rank{rank}" / str(step), of_rank(rank))
+    write_manifest(path / "manifest.json", make_manifest("vllm", steps=2))
+    return path
+
+
+def promise(path: Path, **changes: Any) -> None:
+    write_manifest(path / "manifest.json", replace(make_manifest("vllm"), **changes))
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"complete": False}, "rank1: the run was cut off"),
+        ({"steps": 3}, "rank1: no tensors of step 1, 2"),
+        ({"engine": "max"}, "rank1: its manifest is of another run"),
+    ],
+)
+def test_the_manifest_of_a_rank_counts(
+    torch_dump: Path, tmp_path: Path, changes: dict[str, Any], told: str
+) -> None:
+    ranks = write_ranks(tmp_path / "ranks", [of_rank(0), of_rank(1)])
+    promise(ranks / "rank1", **changes)
+    comparison = judged(torch_dump, ranks)
+    assert comparison.verdict is Verdict.INCONCLUSIVE
+    assert any(note.startswith(told) for note in comparison.candidate.notes)
+
+
+def test_a_broken_manifest_of_a_rank_is_refused(torch_dump: Path, tmp_path: Path) -> None:
+    ranks = write_ranks(tmp_path / "ranks", [of_rank(0), of_rank(1)])
+    (ranks / "rank1" / "manifest.json").write_text("{")
+    with pytest.raises(BadInputError, match=r"rank1/manifest\.json"):
+        judged(torch_dump, ranks)
+
+
+@pytest.mark.parametrize("rank", [0, 1, 2])
+def test_a_rank_that_is_gone_cuts_the_result_short(
+    torch_dump: Path, tmp_path: Path, rank: int
+) -> None:
+    ranks = write_ranks(tmp_path / "ranks", [of_rank(0), of_rank(1)])
+    promise(ranks, options={"tensor_parallel_size": 3 if rank == 2 else 2})
+    shutil.rmtree(ranks / f"rank{rank}", ignore_errors=True)
+    comparison = judged(torch_dump, ranks)
+    assert comparison.verdict is Verdict.INCONCLUSIVE
+    assert any(f"no folder of rank {rank}" in note for note in comparison.candidate.notes)
+    assert not any("joined" in text for pair in comparison.pairs for text in pair.adjustments)
+
+
+def test_an_empty_folder_of_a_rank_cuts_the_result_short(torch_dump: Path, tmp_path: Path) -> None:
+    ranks = write_ranks(tmp_path / "ranks", [of_rank(0)])
+    (ranks / "manifest.json").unlink()
+    (ranks / "rank1").mkdir()
+    comparison = judged(torch_dump, ranks)
+    assert comparison.verdict is Verdict.INCONCLUSIVE
+    assert f"no tensors in {ranks}/rank1" in comparison.candidate.notes
+
+
+def test_want_of_memory_ends_one_pair_only(
+    torch_dump: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ranks = write_ranks(tmp_path / "ranks", [of_rank(0), of_rank(1)])
+    monkeypatch.setattr("comparison.pipeline.join_aligned", lambda *_, **__: _out_of_memory())
+    comparison = judged(torch_dump, ranks)
+    findings = Counter(pair.finding for pair in comparison.pairs)
+    assert findings == {"agrees": 2, "not compared": 4}
+
+
+def _out_of_memory() -> None:
+    raise MemoryError
+
+
+def test_joining_keeps_the_parts_in_their_files(tmp_path: Path) -> None:
+    whole = numbers(1500, 2048)
+    one = write_dump(tmp_path / "one", [{"x-output": whole}], engine="torch")
+    halves = [{"x-output": half(whole, rank)} for rank in (0, 1)]
+    ranks = write_ranks(tmp_path / "ranks", halves)
+    tracemalloc.start()
+    comparison = judged(one, ranks)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert comparison.verdict is Verdict.AGREE
+    assert peak < whole.nbytes / 2
 
 
 def test_fused_parts_of_one_engine_are_listed(tmp_path: Path) -> None:
@@ -115,6 +269,7 @@ def test_fused_parts_of_one_engine_are_listed(tmp_path: Path) -> None:
     listed = [item for item in comparison.unpaired if item.entry.name == name]
     assert len(listed) == 3
     assert sum("the parts do not tell how they join" in item.reason for item in listed) == 2
+    assert len(comparison.unpaired) <= comparison.reference.tensors + comparison.candidate.tensors
 
 
 def test_equal_ranks_are_compared_one_by_one(torch_dump: Path, tmp_path: Path) -> None:

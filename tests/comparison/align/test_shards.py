@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from comparison.align.shards import join_shards, shard_axis
+from comparison.align.shards import shard_axis, split_of
+from comparison.numerics.dtypes import Array
 
 
 @pytest.mark.parametrize(
@@ -22,6 +23,11 @@ from comparison.align.shards import join_shards, shard_axis
 )
 def test_axis(whole: tuple[int, ...], shard: tuple[int, ...], axis: int | None) -> None:
     assert shard_axis(whole, shard, ranks=2) == axis
+
+
+def join_shards(name: str, shards: list[Array], *, axis: int) -> Array | None:
+    split = split_of(name, shards, axis=axis)
+    return None if split is None else np.concatenate(split.pieces, axis=axis)
 
 
 def test_plain_parts_lie_one_after_the_other() -> None:
