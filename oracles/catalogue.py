@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from oracles.catalogue_decoders import DECODERS, ENCODERS
-from oracles.catalogue_entry import Architecture, Status
+from oracles.catalogue_entry import SPECULATES, V3_SUFFIX, Architecture, Status
 from oracles.catalogue_media import MEDIA
 from oracles.catalogue_moe import MIXTURES
 from oracles.catalogue_speculative import DRAFTS, PAIRS, SPECULATORS
@@ -14,6 +14,7 @@ __all__ = [
     "LISTED",
     "Architecture",
     "Status",
+    "architecture_names",
     "find_architecture",
     "run_as",
     "why_no_oracle",
@@ -51,15 +52,31 @@ CATALOGUE: dict[tuple[str, str], Architecture] = {
 }
 
 
+def _by_lowered_name() -> dict[str, Architecture]:
+    found: dict[str, Architecture] = {}
+    for (name, _), entry in CATALOGUE.items():
+        found.setdefault(name.lower(), entry)  # of two tasks text generation is listed first
+    # config.json has no suffix, and some are registered with it only.
+    bare = {name.removesuffix(V3_SUFFIX.lower()): entry for name, entry in found.items()}
+    aliases = {name.lower(): found[target.lower()] for name, target in _ALIASES.items()}
+    return {**aliases, **bare, **found}
+
+
+_BY_LOWERED_NAME = _by_lowered_name()
+
+
+def architecture_names() -> list[str]:
+    """Return every name that `find_architecture` knows."""
+    return sorted({name for name, _ in CATALOGUE} | set(_ALIASES))
+
+
 def find_architecture(name: str) -> Architecture | None:
     """Return the entry of an architecture, that of text generation where it has several tasks.
 
     Args:
-        name: as a model's config.json or MAX names it.
+        name: as a model's config.json or MAX names it, in any case.
     """
-    name = _ALIASES.get(name, name)
-    found = [entry for (key, _), entry in CATALOGUE.items() if key == name]
-    return found[0] if found else None
+    return _BY_LOWERED_NAME.get(name.lower())
 
 
 def run_as(names: Sequence[str]) -> Architecture:
@@ -79,15 +96,15 @@ def why_no_oracle(model: str) -> str | None:
     """Return one sentence on why debug_model cannot run a model, None where it can or may.
 
     Args:
-        model: a Hub id among the examples, or the name of an architecture.
+        model: a Hub id among the examples, or the name of an architecture, in any case.
     """
     named = find_architecture(model)
     if named is not None:
         if named.no_oracle is None:
             return f"{model} is an architecture, no model: give one, such as {named.example}"
         return f"{model}: {named.no_oracle}"
-    entries = [entry for entry in LISTED if entry.example == model]
-    # The target of a speculative pair is a model of its own too.
-    if not entries or any(entry.no_oracle is None for entry in entries):
+    entries = [entry for entry in LISTED if (entry.example or "").lower() == model.lower()]
+    # The example of a speculative pair is its target, a model of its own.
+    if not entries or any(entry.no_oracle in (None, SPECULATES) for entry in entries):
         return None
     return f"{model} is run as {entries[0].name}: {entries[0].no_oracle}"

@@ -56,7 +56,8 @@ class Architecture:
         oracle_class: name in oracles/multimodal.py of what prepares its pictures, None where
             nothing does.
         no_oracle: why debug_model cannot run it, None where it can.
-        speculates_on: the architecture that a speculator derives from, None for all others.
+        speculates_on: the architecture of the target of a speculative pair, which `example` is a
+            model of; None for all others.
     """
 
     name: str

@@ -19,7 +19,12 @@ def _draft(name: str, example: str, encodings: tuple[str, ...]) -> Architecture:
 
 
 def _pair(
-    name: str, example: str, encodings: tuple[str, ...], module_v3: tuple[str, ...] = ()
+    name: str,
+    example: str,
+    encodings: tuple[str, ...],
+    *,
+    target: str,
+    module_v3: tuple[str, ...] = (),
 ) -> Architecture:
     return Architecture(
         name=name,
@@ -27,6 +32,7 @@ def _pair(
         encodings=encodings,
         module_v3=module_v3,
         no_oracle=SPECULATES,
+        speculates_on=target,
     )
 
 
@@ -46,35 +52,69 @@ DRAFTS = (
     ),
 )
 
+_GEMMA4 = "Gemma4ForConditionalGeneration"
+_KIMI = "KimiK25ForConditionalGeneration"
+_LLAMA = "LlamaForCausalLM"
+_QWEN3_5 = "Qwen3_5ForConditionalGeneration"
+_LLAMA_EXAMPLE = "meta-llama/Llama-3.2-3B-Instruct"
+_KIMI_EXAMPLE = "nvidia/Kimi-K2.5-NVFP4"
+_QWEN3_5_EXAMPLE = "RadixArk/Qwen3.8-27B-NVFP4"
+_GEMMA4_EXAMPLE = "google/gemma-4-31B-it"
+_ALL_FLOATS = (FP4, BF16, F32, FP8)
+_KIMI_FLOATS = (FP4, BF16, FP8)
+
 PAIRS = (
-    _pair("Eagle3DeepseekV2ForCausalLM", "nvidia/Kimi-K2.5-NVFP4", (FP4, BF16, FP8)),
-    _pair("Eagle3MHAKimiK25ForCausalLM", "nvidia/Kimi-K2.5-NVFP4", (FP4, BF16, FP8)),
-    _pair("UnifiedDSparkGemma4_12BForCausalLM", "google/gemma-4-12B-it", (BF16,)),
-    _pair("UnifiedDSparkGemma4_31BForCausalLM", "google/gemma-4-31B-it", (BF16, FP4)),
+    _pair("Eagle3DeepseekV2ForCausalLM", _KIMI_EXAMPLE, _KIMI_FLOATS, target=_KIMI),
+    _pair("Eagle3MHAKimiK25ForCausalLM", _KIMI_EXAMPLE, _KIMI_FLOATS, target=_KIMI),
+    _pair(
+        "UnifiedDSparkGemma4_12BForCausalLM",
+        "google/gemma-4-12B-it",
+        (BF16,),
+        target="Gemma4UnifiedForConditionalGeneration",
+    ),
+    _pair("UnifiedDSparkGemma4_31BForCausalLM", _GEMMA4_EXAMPLE, (BF16, FP4), target=_GEMMA4),
     # It has no other variant than this.
     _pair(
         "UnifiedDSparkNemotronHForCausalLM_ModuleV3",
         "nvidia/NVIDIA-Nemotron-3.5-Lightning-30B-A3B-BF16",
         (BF16, FP4),
+        target="NemotronHForCausalLM",
     ),
     _pair(
         "UnifiedDflash2Qwen3_5ForConditionalGeneration",
-        "RadixArk/Qwen3.8-27B-NVFP4",
-        (FP4, BF16, F32, FP8),
+        _QWEN3_5_EXAMPLE,
+        _ALL_FLOATS,
+        target=_QWEN3_5,
     ),
-    _pair("UnifiedDflashGemma4_31BForCausalLM", "google/gemma-4-31B-it", (BF16, FP4)),
-    _pair("UnifiedDflashKimiK25ForCausalLM", "nvidia/Kimi-K2.5-NVFP4", (FP4, BF16, FP8)),
-    _pair("UnifiedDflashLlama3ForCausalLM", "meta-llama/Llama-3.2-3B-Instruct", _FLOATS),
-    _pair("UnifiedEagleLlama3ForCausalLM", "meta-llama/Llama-3.2-3B-Instruct", _FLOATS),
-    _pair("UnifiedMTPGemma4ForCausalLM", "google/gemma-4-31B-it", (BF16, FP4), (BF16, FP4)),
+    _pair("UnifiedDflashGemma4_31BForCausalLM", _GEMMA4_EXAMPLE, (BF16, FP4), target=_GEMMA4),
+    _pair("UnifiedDflashKimiK25ForCausalLM", _KIMI_EXAMPLE, _KIMI_FLOATS, target=_KIMI),
+    _pair("UnifiedDflashLlama3ForCausalLM", _LLAMA_EXAMPLE, _FLOATS, target=_LLAMA),
+    _pair("UnifiedEagleLlama3ForCausalLM", _LLAMA_EXAMPLE, _FLOATS, target=_LLAMA),
     _pair(
-        "UnifiedMTPGlmMoeDsaForCausalLM", "zai-org/GLM-5.2-FP8", (FP8, BF16, FP4), (FP8, BF16, FP4)
+        "UnifiedMTPGemma4ForCausalLM",
+        _GEMMA4_EXAMPLE,
+        (BF16, FP4),
+        target=_GEMMA4,
+        module_v3=(BF16, FP4),
     ),
-    _pair("UnifiedMTPInklingForConditionalGeneration", "thinkingmachines/Inkling", (BF16, FP4)),
+    _pair(
+        "UnifiedMTPGlmMoeDsaForCausalLM",
+        "zai-org/GLM-5.2-FP8",
+        (FP8, BF16, FP4),
+        target="GlmMoeDsaForCausalLM",
+        module_v3=(FP8, BF16, FP4),
+    ),
+    _pair(
+        "UnifiedMTPInklingForConditionalGeneration",
+        "thinkingmachines/Inkling",
+        (BF16, FP4),
+        target="InklingForConditionalGeneration",
+    ),
     _pair(
         "UnifiedMTPQwen3_5ForConditionalGeneration",
-        "RadixArk/Qwen3.8-27B-NVFP4",
-        (FP4, BF16, F32, FP8),
+        _QWEN3_5_EXAMPLE,
+        _ALL_FLOATS,
+        target=_QWEN3_5,
     ),
 )
 

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from oracles.catalogue import CATALOGUE, LISTED, Architecture
 from oracles.catalogue_decoders import DECODERS, ENCODERS
 from oracles.catalogue_moe import MIXTURES
+from oracles.catalogue_speculative import SPECULATORS
 from oracles.catalogue_vision import VISION
 
 _HEAD = """\
@@ -56,7 +57,8 @@ def _unserved_rows() -> Iterator[str]:
     yield "| architecture | example | why |"
     yield "|---|---|---|"
     unserved = [entry for entry in LISTED if entry.no_oracle is not None]
-    derived = [entry for entry in CATALOGUE.values() if entry.speculates_on is not None]
+    names = {speculator.name for speculator in SPECULATORS}
+    derived = [entry for entry in CATALOGUE.values() if entry.name in names]
     for entry in (*unserved, *derived):
         why = str(entry.no_oracle).partition(":")[0]
         target = f", of {entry.speculates_on}" if entry.speculates_on else ""

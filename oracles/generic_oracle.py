@@ -3,6 +3,7 @@
 import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from os import PathLike, fspath
 from typing import Any, Self
 
 from comparison.schema.errors import BadInputError
@@ -24,6 +25,11 @@ DEQUANTISED: Mapping[str, str] = {
     "float6_e2m3fn": "bfloat16",
     "float4_e2m1fnx2": "bfloat16",
 }
+
+
+def _as_text(path: str | PathLike[str]) -> str:
+    """Return a path as text; what is none stays as it is, for the check to name."""
+    return fspath(path) if isinstance(path, PathLike) else path
 
 
 class GenericOracle(PipelineOracle):
@@ -49,7 +55,7 @@ class GenericOracle(PipelineOracle):
         batch_size: int | None = None,
         add_bos_token: bool | None = None,
         max_cpu_patches: Sequence[str] = (),
-        lora_path: str | None = None,
+        lora_path: str | PathLike[str] | None = None,
     ) -> None:
         """Record what to load.
 
@@ -73,7 +79,7 @@ class GenericOracle(PipelineOracle):
             max_cpu_patches: names of the patches that MAX needs on a CPU.
             lora_path: folder of a LoRA adapter; all engines load the model with it merged in.
         """
-        self.lora_path = lora_path
+        self.lora_path = None if lora_path is None else _as_text(lora_path)
         self.model_path = model_path
         self.torch_model_path = torch_model_path
         self.weight_path_map = dict(weight_path_map or {})
@@ -108,6 +114,11 @@ class GenericOracle(PipelineOracle):
         self._model_path = value
 
     @property
+    def base_model_path(self) -> str:
+        """Return the path as it was given; nothing is merged for it."""
+        return self._model_path
+
+    @property
     def label(self) -> str:
         """Return the path as it was given; nothing is merged for it."""
         return str(self._model_path)
@@ -124,10 +135,10 @@ class GenericOracle(PipelineOracle):
         revision = self.config_params.get("huggingface_model_revision")
         return str(ensure_merged_checkpoint(self._model_path, lora_path, revision=revision))
 
-    def with_lora(self, lora_path: str) -> Self:
+    def with_lora(self, lora_path: str | PathLike[str]) -> Self:
         """Return an oracle like this one whose model has an adapter merged in."""
         changed = copy.copy(self)
-        changed.lora_path = lora_path
+        changed.lora_path = _as_text(lora_path)
         return changed
 
     @property

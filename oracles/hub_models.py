@@ -59,15 +59,24 @@ HUB_MODELS: dict[str, HubModel] = {
 def hub_model_oracles() -> dict[str, PipelineOracle]:
     """Return one oracle a model, by Hub id: those above, and the catalogue's examples.
 
-    Models that read pictures are left to the oracles that prepare their inputs.
+    The example of a speculative pair is run as its target. Models that read pictures are left to
+    the oracles that prepare their inputs.
     """
     examples = {
         entry.example: _oracle(entry.example, entry, own_encoding=entry.encodings[0])
         for entry in LISTED
         if entry.example and entry.no_oracle is None and not entry.reads_pictures
     }
+    by_name = {entry.name: entry for entry in LISTED}
+    targets = {
+        pair.example: _oracle(
+            pair.example, by_name[pair.speculates_on], own_encoding=pair.encodings[0]
+        )
+        for pair in LISTED
+        if pair.example and pair.speculates_on and not by_name[pair.speculates_on].reads_pictures
+    }
     chosen = {name: _chosen(name, model) for name, model in HUB_MODELS.items()}
-    return {**examples, **chosen}
+    return {**targets, **examples, **chosen}
 
 
 def _chosen(name: str, model: HubModel) -> GenericOracle:

@@ -10,7 +10,7 @@ from typing import Any
 
 from comparison.schema.errors import BadInputError, CorruptFileError, UnknownPipelineError
 from oracles import tiny_random
-from oracles.catalogue import Architecture, run_as, why_no_oracle
+from oracles.catalogue import Architecture, architecture_names, run_as, why_no_oracle
 from oracles.generic_oracle import GenericOracle
 from oracles.hub_models import hub_model_oracles
 from oracles.hub_multimodal import hub_multimodal_oracles
@@ -90,8 +90,12 @@ def _is_hub_id(name: str) -> bool:
 
 
 def nearest_names(name: str, count: int = 3) -> list[str]:
-    """Return the registered keys nearest to `name`, nearest first, at most `count`."""
-    lowered = {key.lower(): key for key in PIPELINE_ORACLES}
+    """Return the registered keys and architectures nearest to `name`, at most `count`.
+
+    The nearest is the first.
+    """
+    known = (*PIPELINE_ORACLES, *architecture_names())
+    lowered = {key.lower(): key for key in known}
     # The part behind the organisation finds a key whose organisation was left out.
     tails = {key.rpartition("/")[2]: key for key in lowered}
     found = [
@@ -162,7 +166,9 @@ def _json_object(path: Path) -> dict[str, Any]:
 
 def _local_architecture(config_path: Path) -> Architecture:
     config = _json_object(config_path)
-    names = config.get("architectures") or []
+    names = config.get("architectures")
+    if names is None:  # old files lack it
+        names = []
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise CorruptFileError(
             f"{config_path}: architectures must be a list of names, found {shown(names)}"

@@ -146,5 +146,8 @@ def completed_manifest(draft: Manifest, captured: Captured) -> Manifest:
         certificate=captured.certificate,
         complete=True,
         patches=captured.patches,
-        options={**draft.options, "notes": list(captured.notes)},
+        options={
+            **draft.options,
+            "notes": [*draft.options.get("notes", ()), *captured.notes],
+        },
     )

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from comparison.schema.errors import (
     BadInputError,
@@ -15,6 +14,7 @@ from comparison.schema.errors import (
     UnsupportedFormatError,
 )
 from test_common.error_text import shown
+from test_common.lora_config import read_lora_config
 
 if TYPE_CHECKING:
     import torch
@@ -23,17 +23,8 @@ CONFIG_FILE = "adapter_config.json"
 WEIGHTS_FILE = "adapter_model.safetensors"
 _PREFIX = "base_model.model."
 _PARTS = (".lora_A.weight", ".lora_B.weight")
-# What changes the model in another way than by B A; peft's value for "not used".
-_UNUSED: Mapping[str, tuple[Any, ...]] = {
-    "use_dora": (None, False),
-    "bias": (None, "none"),
-    "modules_to_save": (None, []),
-    "fan_in_fan_out": (None, False),
-    "rank_pattern": (None, {}),
-    "alpha_pattern": (None, {}),
-    "use_rslora": (None, False),
-    "lora_bias": (None, False),
-}
+# Of any other dtype a number alone does not tell a weight: a scale belongs to it.
+FLOATS = ("float32", "bfloat16", "float16", "float64")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +46,10 @@ class LoraAdapter:
         a, b = self.modules[module]
         return self.scale * (b.float() @ a.float())
 
+    def changes(self, module: str) -> bool:
+        """Tell whether it may change a module: a product with a factor of zeros does not."""
+        return self.scale != 0 and all(bool(matrix.any()) for matrix in self.modules[module])
+
 
 def read_lora_adapter(folder: Path) -> LoraAdapter:
     """Read an adapter.
@@ -64,45 +59,29 @@ def read_lora_adapter(folder: Path) -> LoraAdapter:
 
     Raises:
         MissingPathError: the folder or one of its two files does not exist.
-        CorruptFileError: a file cannot be read, or a module lacks one of its two matrices.
-        UnsupportedFormatError: it changes the model in another way than plain LoRA does.
+        CorruptFileError: a file cannot be read, a module lacks one of its two matrices, or a matrix
+            is of another rank or holds what is no finite number.
+        UnsupportedFormatError: it changes the model in another way than plain LoRA does, or its
+            matrices are of another dtype than a plain float.
     """
-    missing = [name for name in (CONFIG_FILE, WEIGHTS_FILE) if not (folder / name).is_file()]
-    if missing:
-        problem = "does not exist" if not folder.is_dir() else f"has no {' and no '.join(missing)}"
-        raise MissingPathError(f"LoRA adapter {folder} {problem}")
-    rank, alpha = _read_config(folder / CONFIG_FILE)
+    _refuse_other_than_folder(folder)
+    rank, alpha = read_lora_config(folder / CONFIG_FILE)
     modules = dict(_pairs(_read_weights(folder / WEIGHTS_FILE), folder))
-    wrong = [name for name, (a, b) in modules.items() if a.shape[0] != rank or b.shape[1] != rank]
-    if wrong:
-        raise CorruptFileError(f"LoRA adapter {folder}: rank of {wrong[0]} is not r={rank}")
+    for name, pair in modules.items():
+        _check_pair(folder, name, pair, rank)
     return LoraAdapter(folder=folder, scale=alpha / rank, modules=modules)
 
 
-def _read_config(path: Path) -> tuple[int, float]:
-    """Return rank and alpha."""
-    try:
-        config: Any = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, OSError, RecursionError) as error:
-        raise CorruptFileError(f"{path} cannot be read as JSON: {error}") from error
-    if not isinstance(config, dict):
-        raise CorruptFileError(f"{path} is not a JSON object")
-    kind = config.get("peft_type", "LORA")
-    if kind != "LORA":
-        raise UnsupportedFormatError(f"{path}: peft_type is {shown(kind)}, expected 'LORA'")
-    used = [name for name, unused in _UNUSED.items() if config.get(name) not in unused]
-    if used:
-        raise UnsupportedFormatError(
-            f"{path}: {', '.join(used)} asks for more than plain LoRA; merge it with peft "
-            "(merge_and_unload) and give the merged model as the pipeline"
+def _refuse_other_than_folder(folder: Path) -> None:
+    if not folder.is_dir():
+        problem = "exists, but it is a file" if folder.exists() else "does not exist"
+        raise MissingPathError(
+            f"LoRA adapter {folder} {problem}: expected a local folder with {CONFIG_FILE} and "
+            f"{WEIGHTS_FILE}"
         )
-    rank, alpha = config.get("r"), config.get("lora_alpha")
-    if not isinstance(rank, int) or rank < 1 or not isinstance(alpha, int | float):
-        raise CorruptFileError(
-            f"{path}: expected r, at least 1, and lora_alpha, found {shown(rank)} and "
-            f"{shown(alpha)}"
-        )
-    return rank, float(alpha)
+    missing = [name for name in (CONFIG_FILE, WEIGHTS_FILE) if not (folder / name).is_file()]
+    if missing:
+        raise MissingPathError(f"LoRA adapter {folder} has no {' and no '.join(missing)}")
 
 
 def _read_weights(path: Path) -> dict[str, torch.Tensor]:
@@ -111,7 +90,8 @@ def _read_weights(path: Path) -> dict[str, torch.Tensor]:
 
     try:
         return load_file(path)
-    except (SafetensorError, OSError) as error:
+    # KeyError is of a dtype that Torch lacks.
+    except (SafetensorError, OSError, KeyError) as error:
         raise CorruptFileError(f"{path} cannot be read as safetensors: {error}") from error
 
 
@@ -133,6 +113,24 @@ def _pairs(
         )
     for stem in sorted(stems):
         yield stem.removeprefix(_PREFIX), (weights[stem + _PARTS[0]], weights[stem + _PARTS[1]])
+
+
+def _check_pair(
+    folder: Path, module: str, pair: tuple[torch.Tensor, torch.Tensor], rank: int
+) -> None:
+    for name, matrix, axis in zip(("lora_A", "lora_B"), pair, (0, 1), strict=True):
+        where = f"LoRA adapter {folder}: {name} of {module}"
+        dtype = str(matrix.dtype).removeprefix("torch.")
+        if dtype not in FLOATS:
+            raise UnsupportedFormatError(f"{where} is {dtype}, expected {', '.join(FLOATS)}")
+        if matrix.ndim != 2:
+            raise CorruptFileError(f"{where} has the shape {list(matrix.shape)}, expected a matrix")
+        if matrix.shape[axis] != rank:
+            raise CorruptFileError(
+                f"{where} is {list(matrix.shape)}: its rank is not r={shown(rank)}"
+            )
+        if not bool(matrix.isfinite().all()):
+            raise CorruptFileError(f"{where} holds NaN or infinity")
 
 
 def check_modules(adapter: LoraAdapter, shapes: Mapping[str, tuple[int, ...]]) -> None:

@@ -9,13 +9,21 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from comparison.schema.errors import MissingPathError
+from comparison.schema.errors import (
+    BadInputError,
+    CorruptFileError,
+    MissingPathError,
+    UnsupportedFormatError,
+)
 from test_common.checkpoint_cache import content_key, default_cache_dir, ensure_folder
 from test_common.lora_adapter import (
     CONFIG_FILE,
+    FLOATS,
     WEIGHTS_FILE,
     LoraAdapter,
     check_modules,
@@ -23,7 +31,16 @@ from test_common.lora_adapter import (
 )
 from test_common.model_load_errors import load_errors
 
+if TYPE_CHECKING:
+    import torch
+
 _LAYOUT = 1  # raise it when the code changes what a merge gives
+_SOURCE_FILE = "merged_lora.json"  # a merged folder tells with it what it was made of
+# What a model's files say of weights that are no plain floats.
+_QUANTISED_KEYS = ("quantization_config", "compression_config")
+_QUANTISED_FILES = ("hf_quant_config.json", "quantize_config.json", "quant_config.json")
+# Names of dtypes in safetensors files.
+_DTYPES = {"F32": "float32", "BF16": "bfloat16", "F16": "float16", "F64": "float64"}
 
 
 def ensure_merged_checkpoint(
@@ -35,8 +52,9 @@ def ensure_merged_checkpoint(
 ) -> Path:
     """Return a folder like the model's with the adapter merged in, making it if need be.
 
-    The sum is made in float32 and rounded to the weight's own dtype. Files that the adapter does
-    not touch are links to the model's.
+    The sum is made in float32, of float64 weights in float64, and rounded to the weight's own
+    dtype. Files that the adapter does not touch are links to the model's. The folder may be the
+    model of a further adapter.
 
     Args:
         model_path: local folder or Hub id of the model that the adapter was trained on.
@@ -46,9 +64,9 @@ def ensure_merged_checkpoint(
 
     Raises:
         MissingPathError: the adapter is not there, or the model has no safetensors.
-        CorruptFileError: the adapter cannot be read.
-        UnsupportedFormatError: the adapter is no plain LoRA.
-        BadInputError: the adapter does not fit the model.
+        CorruptFileError: a file of the adapter or of the model cannot be read.
+        UnsupportedFormatError: the adapter is no plain LoRA, or the model is quantised.
+        BadInputError: the adapter does not fit the model, or a sum leaves the weight's dtype.
         UnwritableOutputError: the cache folder cannot be written.
     """
     adapter = read_lora_adapter(Path(lora_path))
@@ -56,7 +74,10 @@ def ensure_merged_checkpoint(
     shards = sorted(base.glob("*.safetensors"))
     if not shards:
         raise MissingPathError(f"{base} has no safetensors to merge a LoRA adapter into")
-    check_modules(adapter, _shapes(shards))
+    _refuse_quantised(base)
+    headers = _headers(shards)
+    _refuse_other_dtypes(adapter, {name: dtype for name, (dtype, _) in headers.items()}, base)
+    check_modules(adapter, {name: shape for name, (_, shape) in headers.items()})
     recipe = {"layout": _LAYOUT, "adapter": _digest(adapter.folder), "base": _state(base)}
     key = content_key(recipe, ("torch", "safetensors"))
     folder = (cache_dir or default_cache_dir()) / f"lora-{base.name[:40]}-{key}"
@@ -73,15 +94,68 @@ def _local_folder(model_path: str, revision: str | None) -> Path:
         return Path(snapshot_download(model_path, revision=revision))
 
 
-def _shapes(shards: list[Path]) -> Mapping[str, tuple[int, ...]]:
+def _refuse_quantised(base: Path) -> None:
+    """Refuse a model whose weights a scale belongs to: the sum of a part is no sum."""
+    said = [name for name in _QUANTISED_FILES if (base / name).is_file()]
+    config = base / "config.json"
+    if config.is_file():
+        said += [f"{key} of config.json" for key in _quantised_keys(_json_of(config))]
+    if said:
+        raise UnsupportedFormatError(
+            f"{base} is quantised ({', '.join(said)}): a LoRA adapter can be merged into plain "
+            "floats only; take the model before quantisation"
+        )
+
+
+def _json_of(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, OSError, RecursionError) as error:
+        raise CorruptFileError(f"{path} cannot be read as JSON: {error}") from error
+
+
+def _quantised_keys(config: Any) -> list[str]:
+    """Return the keys that say so, in a configuration and in those directly inside it."""
+    if not isinstance(config, dict):
+        return []
+    inner = [value for value in config.values() if isinstance(value, dict)]
+    return [key for key in _QUANTISED_KEYS if any(one.get(key) for one in (config, *inner))]
+
+
+def _headers(shards: list[Path]) -> Mapping[str, tuple[str, tuple[int, ...]]]:
+    """Return the dtype and the shape of each weight, as the files' headers have them."""
     from safetensors import safe_open
 
-    shapes: dict[str, tuple[int, ...]] = {}
+    headers: dict[str, tuple[str, tuple[int, ...]]] = {}
     for shard in shards:
-        with safe_open(shard, framework="pt") as opened:
-            names = opened.keys()
-            shapes |= {name: tuple(opened.get_slice(name).get_shape()) for name in names}
-    return shapes
+        if not shard.is_file():
+            raise CorruptFileError(f"{shard} is no file, or a link to none")
+        with _shard_errors(shard), safe_open(shard, framework="pt") as opened:
+            for name in opened.keys():  # noqa: SIM118  # no dictionary: it has no other iterator
+                weight = opened.get_slice(name)
+                headers[name] = (str(weight.get_dtype()), tuple(weight.get_shape()))
+    return headers
+
+
+@contextmanager
+def _shard_errors(shard: Path) -> Iterator[None]:
+    from safetensors import SafetensorError
+
+    try:
+        yield
+    # KeyError is of a dtype that Torch lacks.
+    except (SafetensorError, OSError, KeyError) as error:
+        raise CorruptFileError(f"{shard} cannot be read as safetensors: {error}") from error
+
+
+def _refuse_other_dtypes(adapter: LoraAdapter, dtypes: Mapping[str, str], base: Path) -> None:
+    for module in adapter.modules:
+        dtype = dtypes.get(f"{module}.weight")
+        if dtype is not None and dtype not in _DTYPES:
+            raise UnsupportedFormatError(
+                f"{base}: {module}.weight is {dtype}: a LoRA adapter can be merged into "
+                f"{', '.join(FLOATS)} only; take the model before quantisation"
+            )
 
 
 def _digest(folder: Path) -> str:
@@ -98,23 +172,41 @@ def _state(base: Path) -> list[list[str | int]]:
 
 def _merge(base: Path, adapter: LoraAdapter, folder: Path) -> None:
     for path in base.iterdir():
+        if path.name == _SOURCE_FILE or not path.is_file():
+            continue
         if path.suffix == ".safetensors":
             _merge_shard(path, adapter, folder / path.name)
-        elif path.is_file():
+        else:
             (folder / path.name).symlink_to(path.resolve())
     source = {"model": str(base), "lora": str(adapter.folder.resolve())}
-    (folder / "merged_lora.json").write_text(json.dumps(source, indent=2) + "\n")
+    # A new file or none: what is here may be a link to a file of the user's.
+    with (folder / _SOURCE_FILE).open("x") as file:
+        file.write(json.dumps(source, indent=2) + "\n")
 
 
 def _merge_shard(shard: Path, adapter: LoraAdapter, target: Path) -> None:
     from safetensors.torch import load_file, save_file
 
-    weights = load_file(shard)
+    with _shard_errors(shard):
+        weights = load_file(shard)
     touched = [name for name in adapter.modules if f"{name}.weight" in weights]
     if not touched:
         target.symlink_to(shard.resolve())
         return
     for module in touched:
-        weight = weights[f"{module}.weight"]
-        weights[f"{module}.weight"] = (weight.float() + adapter.delta(module)).to(weight.dtype)
+        weights[f"{module}.weight"] = _sum(weights[f"{module}.weight"], adapter, module)
     save_file(weights, target, metadata={"format": "pt"})
+
+
+def _sum(weight: torch.Tensor, adapter: LoraAdapter, module: str) -> torch.Tensor:
+    """Return a weight [O, I] with the adapter's product added."""
+    import torch
+
+    wide = torch.promote_types(weight.dtype, torch.float32)
+    merged = (weight.to(wide) + adapter.delta(module).to(wide)).to(weight.dtype)
+    if bool(weight.isfinite().all()) and not bool(merged.isfinite().all()):
+        raise BadInputError(
+            f"LoRA adapter {adapter.folder}: added to {module}.weight it leaves the range of "
+            f"{str(weight.dtype).removeprefix('torch.')}"
+        )
+    return merged

@@ -164,6 +164,41 @@ def test_target_of_a_pair_is_served() -> None:
     assert why_no_oracle("some-org/some-model") is None
 
 
+def test_example_of_a_pair_is_run_as_its_target() -> None:
+    pairs = [entry for entry in LISTED if entry.speculates_on is not None]
+    assert len(pairs) >= 14
+    for pair in pairs:
+        target = find_architecture(pair.speculates_on or "")
+        assert target is not None, pair.name
+        assert target.no_oracle is None, pair.name
+        assert why_no_oracle(pair.example or "") is None, pair.name
+    llama = PIPELINE_ORACLES["meta-llama/Llama-3.2-3B-Instruct"]
+    assert llama.resolve_encoding(None, device_type="cpu") == "float32"
+    glm = PIPELINE_ORACLES["zai-org/GLM-5.2-FP8"]
+    assert glm.resolve_encoding(None, device_type="gpu") == "float8_e4m3fn"
+    assert "nvidia/NVIDIA-Nemotron-3.5-Lightning-30B-A3B-BF16" in PIPELINE_ORACLES
+
+
+def test_draft_of_a_pair_is_refused_in_any_case() -> None:
+    for name in ("z-lab/Qwen3.8-27B-DFlash2", "Z-lab/qwen3.8-27b-dflash2"):
+        assert "draft half" in (why_no_oracle(name) or ""), name
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("llamaforcausallm", "is an architecture, no model"),
+        ("LLAMAFORCAUSALLM", "is an architecture, no model"),
+        ("flux2pipeline", "makes pictures"),
+        ("mpnetmodel", "is an architecture, no model"),
+        ("MuseGlimmerForConditionalGeneration", "is an architecture, no model"),
+        ("UnifiedDSparkNemotronHForCausalLM", "guesses tokens ahead"),
+    ],
+)
+def test_architecture_is_known_in_any_case_and_without_the_suffix(name: str, told: str) -> None:
+    assert told in (why_no_oracle(name) or "")
+
+
 def test_importing_the_catalogue_imports_no_engine() -> None:
     code = (
         "import sys, oracles.registry; "

@@ -152,6 +152,13 @@ def test_adapter_of_a_checkpoint_that_is_made_on_first_use(adapter: Path) -> Non
     assert made.lora_path is None
 
 
+def test_adapter_may_be_given_as_a_path(adapter: Path) -> None:
+    devices = {"cpu": ["float32"]}
+    given = GenericOracle("a/b", device_encoding_map=devices, lora_path=adapter)
+    afterwards = GenericOracle("a/b", device_encoding_map=devices).with_lora(adapter)
+    assert given.lora_path == afterwards.lora_path == str(adapter)
+
+
 def test_adapter_cannot_go_into_blocks(adapter: Path) -> None:
     blocks = PIPELINE_ORACLES["tiny-random/llama-q4_k"]
     assert isinstance(blocks, GenericOracle)

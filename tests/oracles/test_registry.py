@@ -111,7 +111,9 @@ def test_config_that_is_no_object_is_corrupt(tmp_path: Path) -> None:
         find_oracle(str(tmp_path))
 
 
-@pytest.mark.parametrize("value", ["5", '"LlamaForCausalLM"', "[5]", '{"a": 1}', "true"])
+@pytest.mark.parametrize(
+    "value", ["5", "0", "{}", '""', "false", '"LlamaForCausalLM"', "[5]", '{"a": 1}', "true"]
+)
 def test_architectures_that_are_no_list_of_names_are_corrupt(tmp_path: Path, value: str) -> None:
     (tmp_path / "config.json").write_text(f'{{"architectures": {value}}}')
     with pytest.raises(CorruptFileError, match="architectures must be a list of names, found "):
@@ -148,6 +150,8 @@ def test_name_that_can_be_no_path(name: str, told: str) -> None:
     [
         ("tiny-random/lama", "tiny-random/llama"),
         ("packaged/gemma-270m", "packaged/gemma3-270m"),
+        ("LamaForCausalLM", "LlamaForCausalLM"),
+        (" flux2pipeline", "Flux2Pipeline"),
         ("gemma-3-1b-it", "google/gemma-3-1b-it"),
         ("Tiny-Random/LLAMA ", "tiny-random/llama"),
     ],
