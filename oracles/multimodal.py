@@ -82,7 +82,7 @@ class MultimodalOracle(GenericOracle):
         from test_common.vision_prompts import prepare_vision
 
         settings = PromptSettings(
-            model_path=self.torch_model_path or self.model_path,
+            model_path=str(self.torch_model_path or self.model_path),
             apply_chat_template=self.apply_chat_template,
             add_bos_token=self.add_bos_token,
             max_length=max_length,

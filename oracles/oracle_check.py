@@ -5,12 +5,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from os import PathLike
 from typing import Any
 
-from comparison.schema.errors import BadInputError
+from comparison.schema.errors import AccuracyToolsError, BadInputError
 from oracles.generic_oracle import GenericOracle
 from oracles.made_checkpoint import MadeCheckpointOracle
 from oracles.multimodal import MultimodalOracle
 from oracles.oracle import PipelineOracle
 from test_common.error_text import describe, shown
+from test_common.image_families import IMAGE_FAMILIES
+from test_common.image_preprocessing import ImagePreprocessing
 from test_common.max_cpu_patches import CPU_PATCHES
 from test_common.oracle_errors import oracle_label
 from test_common.prompts import prompt_problem
@@ -48,23 +50,43 @@ def _problems(oracle: PipelineOracle) -> Iterator[str]:
     checks = dict(_CHECKS)
     if isinstance(oracle, GenericOracle):
         checks |= _GENERIC_CHECKS
-        # With an adapter, reading the path merges it: a run does, and says what is wrong.
-        if _loads_model_path(oracle) and oracle.lora_path is None:
+        if _loads_model_path(oracle):
             checks["model_path"] = _path
     if isinstance(oracle, MultimodalOracle):
         checks |= _MULTIMODAL_CHECKS
+        # A subclass with a prepare of its own needs none.
+        if type(oracle).prepare is MultimodalOracle.prepare or hasattr(
+            type(oracle), "preprocessing"
+        ):
+            checks["preprocessing"] = _preprocessing
     if isinstance(oracle, MadeCheckpointOracle):
         del checks["model_path"]  # reading it makes the checkpoint
+    elif _has_adapter(oracle):
+        # Reading it fetches the model and merges the adapter: a run does, and says what is wrong.
+        check = checks.pop("model_path")
+        if isinstance(oracle, GenericOracle):
+            checks["base_model_path"] = check
     for attribute, check in checks.items():
         try:
             problem = check(getattr(oracle, attribute))
-        except KeyboardInterrupt:
+        # Our own errors say what is wrong, and whether it passes by itself.
+        except (KeyboardInterrupt, AccuracyToolsError):
             raise
         # A user's property may raise anything, and exit.
         except BaseException as error:
             problem = f"cannot be read: {describe(error)}"
         if problem is not None:
             yield f"{_AS_WRITTEN.get(attribute, attribute)} {problem}"
+
+
+def _has_adapter(oracle: PipelineOracle) -> bool:
+    try:
+        return oracle.lora_path is not None
+    except KeyboardInterrupt:
+        raise
+    # A user's property may raise anything, and exit; the check of lora_path says so.
+    except BaseException:
+        return True
 
 
 def _loads_model_path(oracle: GenericOracle) -> bool:
@@ -76,10 +98,16 @@ def _expected(what: str, value: object) -> str:
     return f"must be {what}, found {shown(value)}"
 
 
+def _is_path(value: Any) -> bool:
+    return isinstance(value, str | PathLike) and bool(str(value))
+
+
 def _path(value: Any) -> str | None:
-    if isinstance(value, str | PathLike) and str(value):
-        return None
-    return _expected("a local folder or a Hub id", value)
+    return None if _is_path(value) else _expected("a local folder or a Hub id", value)
+
+
+def _folder(value: Any) -> str | None:
+    return None if _is_path(value) else _expected("a local folder", value)
 
 
 def _text(value: Any) -> str | None:
@@ -161,6 +189,26 @@ def _loader(value: Any) -> str | None:
     return _expected("a class of transformers, or its name", value)
 
 
+def _preprocessing(value: Any) -> str | None:
+    if not isinstance(value, ImagePreprocessing):
+        return _expected("an ImagePreprocessing", value)
+    if value.family not in IMAGE_FAMILIES:
+        return f"has family {shown(value.family)}: there are {', '.join(IMAGE_FAMILIES)}"
+    module, _, name = str(value.image_processor_cls).partition(":")
+    if not module or not name.isidentifier():
+        return f"has image_processor_cls {_expected('module:Class', value.image_processor_cls)}"
+    token, placeholder = value.expanded_token, value.placeholder
+    if not isinstance(token, str) or not token:
+        return f"has expanded_token {_expected('a text', token)}"
+    if not isinstance(placeholder, str) or placeholder.count(token) != 1:
+        wanted = f"a text with {shown(token)} in it once"
+        return f"has placeholder {_expected(wanted, placeholder)}"
+    names = value.model_inputs
+    if not _is_list(names) or not names or not all(isinstance(name, str) for name in names):
+        return f"has model_inputs {_expected('a list of names', names)}"
+    return None
+
+
 _PARAMETER_CHECKS: Mapping[str, Check] = {
     "max_length": _or_none(_positive),
     "huggingface_model_revision": _or_none(_text),
@@ -179,7 +227,7 @@ _CHECKS: Mapping[str, Check] = {
     "add_bos_token": _or_none(_flag),
     "config_params": _parameters,
     "max_cpu_patches": _patches,
-    "lora_path": _or_none(_path),
+    "lora_path": _or_none(_folder),
     "takes_images": _flag,
 }
 _GENERIC_CHECKS: Mapping[str, Check] = {
@@ -194,4 +242,5 @@ _AS_WRITTEN = {
     "default_batch_size": "batch_size",
     "inputs": "prompts",
     "default_image_count": "image_count",
+    "base_model_path": "model_path",
 }

@@ -29,8 +29,6 @@ class TakesImages(Protocol):
         self,
         prompts: Sequence[str | Sequence[int]],
         images: Sequence[LoadedImage],
-        *,
-        max_length: int | None = None,
     ) -> tuple[list[list[int]], VisionInputs]:
         """Return token ids of each row, and what else the model is fed."""
 

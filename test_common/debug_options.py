@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import operator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from comparison.schema.errors import BadInputError
 from test_common.batch_file import Prompt
+from test_common.error_text import shown
 from test_common.print_style import PrintStyle
+from test_common.source_name import sources_problem
 
 FRAMEWORKS = ("max", "torch", "vllm")
 ALL_LAYERS = "all"
@@ -61,7 +64,7 @@ class DebugOptions:
     steps: frozenset[int] | None = None
     style: PrintStyle = PrintStyle.NATIVE
     precision: int = 6
-    images: tuple[str, ...] = ()
+    images: tuple[str | Path, ...] = ()
 
     def __post_init__(self) -> None:
         """Collect all that is wrong with the options.
@@ -69,16 +72,15 @@ class DebugOptions:
         Raises:
             BadInputError: some are out of range or do not go together.
         """
-        layers = self.num_hidden_layers
-        problems = []
+        problems = [problem for problem in self._kind_problems() if problem is not None]
+        if problems:  # nothing can be said of the values
+            raise BadInputError("; ".join(problems))
         if self.framework not in FRAMEWORKS:
             problems.append(f"framework must be one of {FRAMEWORKS}, got {self.framework!r}")
-        if layers != ALL_LAYERS and (not isinstance(layers, int) or layers < 1):
-            problems.append(f"num_hidden_layers must be at least 1 or 'all', got {layers!r}")
-        if self.num_steps < 1:
-            problems.append(f"num_steps must be at least 1, got {self.num_steps}")
-        if self.max_batch_size is not None and self.max_batch_size < 1:
-            problems.append(f"max_batch_size must be at least 1, got {self.max_batch_size}")
+        if self.num_hidden_layers != ALL_LAYERS:
+            problems += _too_small("num_hidden_layers", self.num_hidden_layers, or_all=True)
+        problems += _too_small("num_steps", self.num_steps)
+        problems += _too_small("max_batch_size", self.max_batch_size)
         if self.max_batch_size is not None and len(self.prompts) > self.max_batch_size:
             problems.append(
                 f"{len(self.prompts)} prompts do not fit max_batch_size {self.max_batch_size}"
@@ -89,6 +91,25 @@ class DebugOptions:
         problems += self._style_problems()
         if problems:
             raise BadInputError("; ".join(problems))
+
+    def _kind_problems(self) -> Iterator[str | None]:
+        """Say which values are of another kind than a run can take."""
+        yield _text_problem("pipeline", self.pipeline)
+        yield _text_problem("framework", self.framework)
+        yield _text_problem("device", self.device)
+        if self.num_hidden_layers != ALL_LAYERS and not _is_whole(self.num_hidden_layers):
+            layers = shown(self.num_hidden_layers)
+            yield f"num_hidden_layers must be at least 1 or 'all', got {layers}"
+        yield _whole_problem("num_steps", self.num_steps)
+        yield _whole_problem("seed", self.seed)
+        yield _whole_problem("precision", self.precision)
+        if self.max_batch_size is not None:
+            yield _whole_problem("max_batch_size", self.max_batch_size)
+        if self.tensor_parallel_size is not None:
+            yield _whole_problem("tensor_parallel_size", self.tensor_parallel_size)
+        if isinstance(self.prompts, str | bytes):
+            yield f"prompts must be a list of prompts, found {shown(self.prompts)}"
+        yield None if self.images is None else sources_problem(self.images)
 
     def _parallel_problems(self) -> list[str]:
         size, devices = self.tensor_parallel_size, self.device.count(",") + 1
@@ -118,3 +139,25 @@ class DebugOptions:
         if not 0 <= self.precision <= _MOST_DIGITS:
             problems.append(f"precision must be 0 to {_MOST_DIGITS}, got {self.precision}")
         return problems
+
+
+def _is_whole(value: object) -> bool:
+    try:
+        operator.index(value)  # type: ignore[arg-type]  # tried out
+    except TypeError:
+        return False
+    return not isinstance(value, bool)
+
+
+def _whole_problem(name: str, value: object) -> str | None:
+    return None if _is_whole(value) else f"{name} must be a whole number, got {shown(value)}"
+
+
+def _text_problem(name: str, value: object) -> str | None:
+    return None if isinstance(value, str) else f"{name} must be a text, got {shown(value)}"
+
+
+def _too_small(name: str, value: Any, *, or_all: bool = False) -> list[str]:
+    if value is None or value >= 1:
+        return []
+    return [f"{name} must be at least 1{f' or {ALL_LAYERS!r}' if or_all else ''}, got {value}"]

@@ -21,6 +21,7 @@ from test_common.capture_job import (
 from test_common.debug_images import images_of_run, taking_images
 from test_common.debug_options import ALL_LAYERS, DebugOptions
 from test_common.dump_writer import DumpWriter
+from test_common.lora_notes import adapter_notes
 
 if TYPE_CHECKING:
     import numpy as np
@@ -253,7 +254,14 @@ def _rows(
         prompts = prompts[: options.max_batch_size or oracle.default_batch_size]
     room = _room_for_prompts(oracle, options)
     if images:
-        ids, vision = taking_images(oracle).prepare(prompts, images, max_length=room)
+        if oracle.task_name == EMBEDDINGS_TASK:
+            raise BadInputError(
+                f"{options.pipeline} takes images and makes embeddings, and these are run on text "
+                "only"
+            )
+        from test_common.prepared_vision import prepared_vision
+
+        ids, vision = prepared_vision(taking_images(oracle), prompts, images, max_length=room)
         return ids, prompts, vision
     ids = encode_prompts(
         oracle.model_path,
@@ -320,7 +328,8 @@ def _draft(
             "steps": None if options.steps is None else sorted(options.steps),
             "style": str(options.style),
             "use_cache": oracle.use_cache,
-            "lora": oracle.lora_path,
+            "lora": None if oracle.lora_path is None else str(oracle.lora_path),
             "images": [{"source": image.source, "sha256": image.sha256} for image in images],
+            "notes": list(adapter_notes(oracle.lora_path, _layer_count(options))),
         },
     )

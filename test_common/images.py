@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import io
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,12 +13,13 @@ from comparison.store.regular_file import open_regular
 from test_common.drawn_pictures import drawn_picture
 from test_common.error_text import describe, shown
 from test_common.image_download import download
+from test_common.picture_file import decoded_picture
+from test_common.source_name import printable, short_source_name, source_name, sources_problem
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
 MOST_BYTES = 64 * 2**20
-MOST_PIXELS = 50_000_000
 _WEB = ("http://", "https://")
 
 
@@ -29,8 +28,9 @@ class LoadedImage:
     """One picture that is known to be one.
 
     Attributes:
-        source: the file or address it came from, or the name of a picture made by code.
-        data: the bytes of the file, in any format that Pillow reads.
+        source: the file or address it came from, as `source_name` names it, or the name of a
+            picture made by code.
+        data: the bytes of the file, in one of `PICTURE_FORMATS`.
         sha256: of `data`, in hexadecimal digits.
     """
 
@@ -40,10 +40,10 @@ class LoadedImage:
 
     def decoded(self) -> Image:
         """Return the picture in RGB, turned upright as its EXIF data say, as transformers does."""
-        return _decoded(self.data)
+        return decoded_picture(self.data)
 
 
-def load_images(sources: Sequence[str]) -> tuple[LoadedImage, ...]:
+def load_images(sources: Sequence[str | Path]) -> tuple[LoadedImage, ...]:
     """Load pictures from files and from the web.
 
     Args:
@@ -51,13 +51,17 @@ def load_images(sources: Sequence[str]) -> tuple[LoadedImage, ...]:
 
     Raises:
         BadInputError: one is missing, too large, no regular file, or no picture; the web refuses
-            it; or HF_HUB_OFFLINE forbids to ask. All such sources are named.
+            it; HF_HUB_OFFLINE forbids to ask; or it is neither path nor address. All such
+            sources are named.
         TryAgainError: nothing else is wrong than that the web fails for now.
     """
+    wrong = sources_problem(sources)
+    if wrong is not None:
+        raise BadInputError(wrong)
     images: list[LoadedImage] = []
     problems: list[str] = []
     passing: list[str] = []
-    for source in sources:
+    for source in map(str, sources):
         try:
             images.append(loaded_image(source, _read(source)))
         except TryAgainError as error:
@@ -94,54 +98,40 @@ def loaded_image(source: str, data: bytes) -> LoadedImage:
         BadInputError: they are no picture, or one of too many pixels.
     """
     try:
-        _decoded(data)
+        decoded_picture(data)
     except BadInputError as error:
-        raise BadInputError(f"image {source}: {error}") from error
-    return LoadedImage(source=source, data=data, sha256=hashlib.sha256(data).hexdigest())
+        raise BadInputError(f"image {short_source_name(source)}: {error}") from error
+    digest = hashlib.sha256(data).hexdigest()
+    return LoadedImage(source=source_name(source), data=data, sha256=digest)
 
 
 def _read(source: str) -> bytes:
     if not source:
         raise BadInputError("image: the name is empty; give a file or a web address")
-    if source.startswith(_WEB):
+    if source.lower().startswith(_WEB):
         return download(source, most_bytes=MOST_BYTES)
     if "://" in source:
-        raise BadInputError(f"image {shown(source)}: expected a file, or http:// or https://")
+        name = shown(source.partition("://")[0] + "://...")  # what follows may hold a password
+        raise BadInputError(f"image {name}: expected a file, or http:// or https://")
     return _read_file(source)
 
 
 def _read_file(source: str) -> bytes:
+    name = short_source_name(source)
     try:
         with open_regular(Path(source).expanduser()) as file:
             data = file.read(MOST_BYTES + 1)
     except BadInputError as error:
-        raise BadInputError(f"image {error}") from error
+        raise BadInputError(f"image {printable(str(error))}") from error
     except FileNotFoundError as error:
-        raise BadInputError(f"image {source} does not exist") from error
+        raise BadInputError(f"image {name} does not exist") from error
     except (OSError, ValueError, RuntimeError) as error:  # a NUL in the name, an unknown user
-        raise BadInputError(f"image {shown(source)} cannot be read: {describe(error)}") from error
+        raise BadInputError(f"image {name} cannot be read: {_reason(error)}") from error
     if len(data) > MOST_BYTES:
-        raise BadInputError(f"image {source} is larger than {MOST_BYTES // 2**20} MiB")
+        raise BadInputError(f"image {name} is larger than {MOST_BYTES // 2**20} MiB")
     return data
 
 
-def _decoded(data: bytes) -> Image:
-    from PIL import Image, ImageOps
-
-    if not data:
-        raise BadInputError("expected a picture, found an empty file")
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # refused below
-            picture = Image.open(io.BytesIO(data))
-        width, height = picture.size
-        if width * height <= MOST_PIXELS:
-            return ImageOps.exif_transpose(picture).convert("RGB")
-    # Pillow's readers raise whatever broken bytes make them raise.
-    except Exception as error:
-        raise BadInputError(
-            f"expected a picture in a format that Pillow reads, found {describe(error)}"
-        ) from error
-    raise BadInputError(
-        f"the picture has {width} x {height} pixels, at most {MOST_PIXELS:,} are taken"
-    )
+def _reason(error: Exception) -> str:
+    """Return what went wrong without the name, which the system's errors repeat."""
+    return getattr(error, "strerror", None) or printable(describe(error))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, Literal
 
 from comparison.schema.errors import BadInputError
@@ -96,15 +97,18 @@ class ModelCall:
             if self._vision is not None:
                 given = self._vision.positions(given, decoding=cache is not None)
             arguments["position_ids"] = given
+        watch: AbstractContextManager[None] = nullcontext()
         if self._vision is not None and cache is None:
             arguments |= self._vision.with_prompt(ids)
+            watch = self._vision.reaching_the_tower()
         if self.accepts("use_cache") or (caching and self._takes_use_cache):
             arguments["use_cache"] = caching
         if cache is not None:
             arguments[CACHE_ARGUMENT] = cache
-        if self.accepts("input_ids"):
-            return self._model(input_ids=ids, **arguments)
-        return self._model(ids, **arguments)
+        with watch:
+            if self.accepts("input_ids"):
+                return self._model(input_ids=ids, **arguments)
+            return self._model(ids, **arguments)
 
 
 def pad_rows(

@@ -5,16 +5,18 @@ Legend: B batch, S sequence.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from comparison.schema.errors import BadInputError
+from comparison.schema.errors import BadInputError, EngineError
 from test_common.image_families import image_token_id
 
 if TYPE_CHECKING:
     import numpy as np
     import torch
 
+_TOWERS = ("vision", "visual", "image")  # parts of the names of what sees pictures
 # Arguments that tell text (0) from pictures (1), by family.
 _TOKEN_TYPES = ("token_type_ids", "mm_token_type_ids")
 
@@ -49,8 +51,14 @@ class VisionArguments:
                 "auto_model_cls be AutoModelForImageTextToText"
             )
         self._tensors = _on_model(model, inputs)
-        self._token_id = image_token_id(model.config)
         self._token_types = [name for name in _TOKEN_TYPES if accepts(name)]
+        config = getattr(model, "config", None)
+        self._token_id = image_token_id(config) if self._token_types else None
+        self._tower = [
+            (name, module)
+            for name, module in model.named_modules()
+            if any(word in name.lower() for word in _TOWERS)
+        ]
         # A model of positions in a picture numbers the prompt itself, and keeps the shift.
         self._numbering = next(
             (module for module in model.modules() if hasattr(module, "get_rope_index")), None
@@ -58,8 +66,34 @@ class VisionArguments:
 
     def with_prompt(self, ids: torch.Tensor) -> dict[str, torch.Tensor]:
         """Return the arguments that go with the whole sequence, ids [B, S]."""
+        if self._token_id is None:
+            return dict(self._tensors)
         types = (ids == self._token_id).long()  # [B, S]
         return {**self._tensors, **dict.fromkeys(self._token_types, types)}
+
+    @contextmanager
+    def reaching_the_tower(self) -> Iterator[None]:
+        """Look at whether the model's tower runs; where none is known by its name, nothing is said.
+
+        Raises:
+            EngineError: it does not.
+        """
+        ran: list[str] = []
+        hooks = [
+            module.register_forward_pre_hook(lambda *_, name=name: ran.append(name))
+            for name, module in self._tower
+        ]
+        try:
+            yield
+        finally:
+            for hook in hooks:
+                hook.remove()
+        if self._tower and not ran:
+            raise EngineError(
+                f"no picture reaches the model: {', '.join(self._tensors)} were given, and "
+                f"{self._tower[0][0]} did not run; let the oracle's prepare give what the model's "
+                "forward hands to it"
+            )
 
     def positions(self, positions: torch.Tensor, *, decoding: bool) -> torch.Tensor | None:
         """Return the positions to give, None where the model numbers the tokens itself.

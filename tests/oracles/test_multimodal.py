@@ -1,7 +1,9 @@
 """Oracles of models that read pictures; their runs are in tests/test_common."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -92,3 +94,42 @@ def test_wrong_values_are_named() -> None:
     oracle = InternVLPipelineOracle("my-org/my-model", image_count=0)
     with pytest.raises(BadInputError, match="image_count must be a whole number of at least 1"):
         checked_oracle(oracle)
+
+
+FACTS = PixtralPipelineOracle.preprocessing
+
+
+@pytest.mark.parametrize(
+    ("facts", "message"),
+    [
+        ("pixtral", "must be an ImagePreprocessing, found 'pixtral'"),
+        (replace(FACTS, family="x"), "has family 'x': there are gemma3, internvl, "),
+        (replace(FACTS, image_processor_cls="module"), "must be module:Class, found 'module'"),
+        (replace(FACTS, expanded_token=""), "expanded_token must be a text, found ''"),
+        (replace(FACTS, placeholder="x"), r"must be a text with '\[IMG\]' in it once, found 'x'"),
+        (
+            replace(FACTS, **{"model_inputs": "pixel_values"}),
+            "model_inputs must be a list of names",
+        ),
+        (replace(FACTS, model_inputs=()), "model_inputs must be a list of names"),
+    ],
+)
+def test_wrong_facts_are_named(facts: Any, message: str) -> None:
+    class Mine(MultimodalOracle):
+        preprocessing = facts
+
+    with pytest.raises(BadInputError, match=f"^oracle my-org/my-model: preprocessing .*{message}"):
+        checked_oracle(Mine("my-org/my-model"))
+
+
+def test_facts_are_needed_where_prepare_is_ours() -> None:
+    class Without(MultimodalOracle):
+        pass
+
+    class Own(MultimodalOracle):
+        def prepare(self, prompts: Any, images: Any, *, max_length: int | None = None) -> Any:
+            raise NotImplementedError
+
+    with pytest.raises(BadInputError, match="preprocessing cannot be read: AttributeError"):
+        checked_oracle(Without("my-org/my-model"))
+    assert checked_oracle(Own("my-org/my-model"))

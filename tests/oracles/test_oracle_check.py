@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from comparison.schema.errors import BadInputError
+from comparison.schema.errors import BadInputError, TryAgainError
 from oracles.generic_oracle import GenericOracle
 from oracles.made_checkpoint import MadeCheckpointOracle
 from oracles.oracle import PipelineOracle
@@ -207,3 +207,38 @@ def test_without_a_name_the_label_is_used() -> None:
         checked_oracle(_generic(batch_size=0))
     with pytest.raises(BadInputError, match=r"^expected a PipelineOracle, found 5$"):
         checked_oracle(5)
+
+
+def test_adapter_is_not_merged_by_the_check_and_nothing_is_fetched(tmp_path: Path) -> None:
+    class Mine(GenericOracle):
+        @property
+        def model_path(self) -> str:
+            raise AssertionError("fetched and merged")
+
+        @model_path.setter
+        def model_path(self, value: str) -> None:
+            self._model_path = value
+
+    class Other(Documented):
+        label = "other"
+        lora_path = "folder"
+
+        @property
+        def model_path(self) -> Any:
+            raise AssertionError("fetched and merged")
+
+    devices = {"cpu": ["float32"]}
+    checked_oracle(Mine("a/b", device_encoding_map=devices, lora_path="folder"), name="X")
+    checked_oracle(Other(), name="X")
+    wrong = Mine(5, device_encoding_map=devices, lora_path=7)  # type: ignore[arg-type]
+    assert _problem(wrong) == (f"lora_path must be a local folder, found 7; model_path {PATH}5")
+
+
+def test_error_of_ours_passes_as_it_is() -> None:
+    class Mine(Documented):
+        @property
+        def inputs(self) -> Any:
+            raise TryAgainError("the Hub cannot be reached")
+
+    with pytest.raises(TryAgainError, match=r"^the Hub cannot be reached$"):
+        checked_oracle(Mine(), name="X")

@@ -1,3 +1,6 @@
+from pathlib import Path
+from typing import Any
+
 import pytest
 
 from comparison.schema.errors import BadInputError
@@ -50,3 +53,29 @@ def test_tensor_parallel_sizes_that_are_refused(options: dict[str, object], mess
 def test_tensor_parallel_sizes_that_are_taken(device: str) -> None:
     options = DebugOptions(pipeline="x", framework="vllm", tensor_parallel_size=2, device=device)
     assert options.tensor_parallel_size == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"tensor_parallel_size": "2"}, "tensor_parallel_size must be a whole number, got '2'"),
+        ({"tensor_parallel_size": 1.5}, "tensor_parallel_size must be a whole number, got 1.5"),
+        ({"tensor_parallel_size": True}, "tensor_parallel_size must be a whole number, got True"),
+        ({"device": None}, "device must be a text, got None"),
+        ({"num_hidden_layers": True}, "num_hidden_layers must be at least 1 or 'all', got True"),
+        ({"num_steps": "1"}, "num_steps must be a whole number, got '1'"),
+        ({"max_batch_size": 1.0}, "max_batch_size must be a whole number, got 1.0"),
+        ({"precision": None}, "precision must be a whole number, got None"),
+        ({"images": "ok.png"}, "images must be a list of files and web addresses, found 'ok.png'"),
+        ({"images": b"ok.png"}, "images must be a list of files and web addresses, found b'ok"),
+        ({"images": (3, b"x")}, "image 0 must be a file or a web address, found 3; image 1 must"),
+        ({"prompts": "hi"}, "prompts must be a list of prompts, found 'hi'"),
+    ],
+)
+def test_values_of_another_kind_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(BadInputError, match=message):
+        DebugOptions(pipeline="x", framework="vllm", **options)
+
+
+def test_pictures_may_be_paths() -> None:
+    assert DebugOptions(pipeline="x", images=(Path("a.png"), "b.png")).images[0] == Path("a.png")

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from comparison.schema.errors import BadInputError
+from comparison.schema.errors import BadInputError, EngineError
 from comparison.schema.manifest import Padding
 from test_common.images import default_images
 from test_common.torch_runner import TorchRun, run_torch
@@ -100,3 +100,30 @@ def test_another_picture_gives_other_logits(family: str) -> None:
 def test_a_model_of_text_alone_is_told_apart() -> None:
     with pytest.raises(BadInputError, match=r"LlamaForCausalLM\.forward takes no pixel_values"):
         run_torch(tiny_llama(), [[1, 2]], num_steps=1, vision_inputs={"pixel_values": np.ones(1)})
+
+
+class Seeing(torch.nn.Module):
+    """Takes pictures, and looks at them if it is told to."""
+
+    def __init__(self, *, looks: bool) -> None:
+        super().__init__()
+        self.looks = looks
+        self.embedding = torch.nn.Embedding(9, 4)
+        self.vision_tower = torch.nn.Linear(2, 4)
+
+    def forward(
+        self, input_ids: torch.Tensor, pixel_values: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        seen: Any = 0
+        if self.looks and pixel_values is not None:
+            seen = self.vision_tower(pixel_values)
+        return self.embedding(input_ids) + seen
+
+
+def test_a_model_that_does_not_look_is_an_error() -> None:
+    inputs = {"pixel_values": np.ones((1, 2), dtype=np.float32)}
+    run_torch(Seeing(looks=True), [[1, 2]], num_steps=2, vision_inputs=inputs)
+    blind = Seeing(looks=False)
+    with pytest.raises(EngineError, match=r"no picture reaches the model: .*vision_tower did not"):
+        run_torch(blind, [[1, 2]], num_steps=1, vision_inputs=inputs)
+    assert not blind.vision_tower._forward_pre_hooks

@@ -1,6 +1,7 @@
 """Prompts with pictures, held against the processors of transformers."""
 
 import importlib
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import transformers
 
 from comparison.schema.errors import BadInputError, EngineError
 from oracles.multimodal import InternVLPipelineOracle
+from test_common.config_overrides import hf_config_overrides
 from test_common.images import LoadedImage, default_images, loaded_image
 from tests.test_common.multimodal_families import FAMILIES, PROMPTS, oracle_of
 
@@ -106,8 +108,8 @@ def test_bos_and_length_are_as_asked_for() -> None:
     with_bos, _ = oracle_of(INTERNVL).prepare(["Hi"], PICTURES[:1])
     without, _ = bare.prepare(["Hi"], PICTURES[:1])
     assert with_bos[0][1:] == without[0]
-    with pytest.raises(BadInputError, match=r"prompt 0 has \d+ tokens, at most 8 fit"):
-        bare.prepare(["Hi"], PICTURES[:1], max_length=8)
+    with pytest.raises(BadInputError, match=r"prompt 0 has \d+ tokens, at most 28 fit"):
+        bare.prepare(["Hi"], PICTURES[:1], max_length=28)
 
 
 def test_what_is_refused() -> None:
@@ -118,6 +120,63 @@ def test_what_is_refused() -> None:
         oracle.prepare(["Hi", ""], PICTURES[:1])
     with pytest.raises(BadInputError, match="prompt 0 is no text"):
         oracle.prepare(["\ud800"], PICTURES[:1])
+
+
+def test_what_is_no_list_of_prompts_or_pictures() -> None:
+    wrong: Any = "ab"
+    with pytest.raises(BadInputError, match="prompts must be a list of prompts, found 'ab'"):
+        oracle_of(INTERNVL).prepare(wrong, PICTURES[:1])
+    with pytest.raises(BadInputError, match=r"must be LoadedImages, .* found 'ok\.png'"):
+        oracle_of(INTERNVL).prepare(["Hi"], ["ok.png"])  # type: ignore[list-item]  # on purpose
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_token_ids_may_be_arrays(family: str) -> None:
+    rows, _ = oracle_of(family).prepare(PROMPTS, PICTURES[:1])
+    arrays: list[Any] = [np.array(row) for row in rows]
+    assert oracle_of(family).prepare(arrays, PICTURES[:1])[0] == rows
+
+
+@pytest.mark.parametrize(
+    ("family", "overrides"),
+    [
+        ("idefics3", {"scale_factor": 0}),
+        ("idefics3", {"scale_factor": None}),
+        ("pixtral", {"vision_config": {"patch_size": 0}}),
+        ("pixtral", {"vision_config": {"patch_size": -16}}),
+        ("pixtral", {"image_token_id": -1}),
+        ("pixtral", {"image_token_id": 10**30}),
+        ("gemma3_multimodal", {"boi_token_index": None}),
+        ("gemma3_multimodal", {"boi_token_index": 999999}),
+        ("gemma3_multimodal", {"mm_tokens_per_image": "many"}),
+        ("internvl", {"image_seq_length": 10**7}),
+        ("internvl", {"image_seq_length": 0}),
+        ("internvl", {"image_seq_length": 1.5}),
+    ],
+)
+def test_configurations_that_no_picture_fits(family: str, overrides: dict[str, Any]) -> None:
+    # Pillow's own refusal of a size is the image processor's, and names the picture.
+    with hf_config_overrides(overrides), pytest.raises((BadInputError, EngineError)) as raised:
+        oracle_of(family).prepare(["Hi"], PICTURES[:1])
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("facts", "message"),
+    [
+        ({"family": "x"}, "there is no family 'x', there are gemma3, "),
+        ({"image_processor_cls": "a:B"}, r"'a:B' cannot be imported, expected module:Class: Mod"),
+        ({"image_processor_cls": "json:B"}, r"'json:B' cannot be imported.*no attribute 'B'"),
+        ({"model_inputs": ("nosuch",)}, "gives no nosuch, it gives pixel_values"),
+        ({"family": "gemma3"}, "preprocessing gemma3 is for models of type gemma3"),
+    ],
+)
+def test_facts_that_do_not_fit(facts: dict[str, Any], message: str) -> None:
+    class Mine(InternVLPipelineOracle):
+        preprocessing = replace(InternVLPipelineOracle.preprocessing, **facts)
+
+    with pytest.raises(BadInputError, match=message):
+        Mine(oracle_of(INTERNVL).model_path).prepare(["Hi"], PICTURES[:1])
 
 
 def thin_picture() -> LoadedImage:
