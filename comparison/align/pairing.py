@@ -31,12 +31,14 @@ class PlannedPair:
         candidate: the candidate's tensor.
         reason: why they are a pair.
         fused: which part of which side is meant; None for whole tensors.
+        addend: another tensor of the candidate that has to be added to it first.
     """
 
     reference: TensorEntry
     candidate: TensorEntry
     reason: str
     fused: FusedPart | None = None
+    addend: TensorEntry | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

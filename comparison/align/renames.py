@@ -110,7 +110,7 @@ def canonical_module(module: str) -> str:
     if segments[0] == "model":
         segments = segments[1:]
     inner = segments
-    for wrappers in (("model",), ("language_model", "text_model")):
+    for wrappers in (("model", "transformer"), ("language_model", "text_model")):
         if inner and inner[0] in wrappers:
             inner = inner[1:]
     if inner and inner[0] in _TOWERS:

@@ -1,0 +1,91 @@
+"""Values by row and token position, whatever the layout."""
+
+import numpy as np
+import pytest
+
+from comparison.align.rows import Layout
+from comparison.align.token_rows import Wanted, token_rows
+from comparison.schema.manifest import Padding
+
+LENGTHS = (5, 3)
+WANTED = Wanted(trailing=(4, 2))
+
+
+def _rows(step: int = 0) -> list[np.ndarray]:
+    """Values that tell row, position, head and feature."""
+    return [
+        np.array(
+            [
+                [
+                    [1000 * row + 100 * position + 10 * head + d for d in range(2)]
+                    for head in range(4)
+                ]
+                for position in range(length + step)
+            ],
+            dtype=np.float32,
+        )
+        for row, length in enumerate(LENGTHS)
+    ]
+
+
+def _padded(rows: list[np.ndarray], side: Padding) -> np.ndarray:
+    width = max(len(row) for row in rows)
+    batch = np.full((len(rows), width, 4, 2), -1, np.float32)
+    for number, row in enumerate(rows):
+        place = slice(width - len(row), width) if side is Padding.LEFT else slice(0, len(row))
+        batch[number, place] = row
+    return batch
+
+
+@pytest.mark.parametrize("form", ["left", "right", "ragged", "heads first", "flat", "flat batch"])
+def test_whole_rows_of_a_prefill(form: str) -> None:
+    rows = _rows()
+    padding = {"ragged": Padding.RAGGED, "right": Padding.RIGHT}.get(form, Padding.LEFT)
+    array = np.concatenate(rows) if form == "ragged" else _padded(rows, padding)
+    if form == "heads first":
+        array = array.swapaxes(1, 2)
+    if form == "flat":
+        array = array.reshape(2, 5, 8)
+    if form == "flat batch":
+        array = array.reshape(10, 4, 2)
+    found = token_rows(array, Layout(padding=padding, lengths=LENGTHS, step=0), WANTED)
+    assert found is not None
+    for row, wanted in zip(found, rows, strict=True):
+        np.testing.assert_array_equal(row.values.reshape(wanted.shape), wanted)
+        np.testing.assert_array_equal(row.positions, np.arange(len(wanted)))
+
+
+@pytest.mark.parametrize("padding", [Padding.LEFT, Padding.RAGGED])
+@pytest.mark.parametrize("cached", [True, False])
+def test_of_a_decode_step_only_the_newest_token_counts(padding: Padding, cached: bool) -> None:
+    rows = _rows(step=2)
+    newest = np.stack([row[-1:] for row in rows])  # [B, 1, N, D]
+    array = newest if cached else _padded(rows, Padding.LEFT)
+    if padding is Padding.RAGGED:
+        array = newest[:, 0]
+    found = token_rows(array, Layout(padding=padding, lengths=LENGTHS, step=2), WANTED)
+    assert found is not None
+    assert [row.positions.tolist() for row in found] == [[6], [4]]
+    for row, wanted in zip(found, rows, strict=True):
+        np.testing.assert_array_equal(row.values, wanted[-1:])
+
+
+def test_last_tokens_alone_are_told_from_whole_rows() -> None:
+    last = np.stack([row[-1] for row in _rows()])
+    found = token_rows(last, Layout(padding=Padding.RAGGED, lengths=LENGTHS, step=0), WANTED)
+    assert found is not None
+    assert [row.positions.tolist() for row in found] == [[4], [2]]
+
+
+def test_masks_are_cut_on_both_axes() -> None:
+    mask = np.arange(50).reshape(2, 1, 5, 5)
+    layout = Layout(padding=Padding.LEFT, lengths=LENGTHS, step=0)
+    found = token_rows(mask, layout, Wanted(trailing=(), square=True))
+    assert found is not None
+    np.testing.assert_array_equal(found[1].values, mask[1, 0, 2:, 2:])
+
+
+def test_what_does_not_fit_is_not_guessed() -> None:
+    layout = Layout(padding=Padding.LEFT, lengths=LENGTHS, step=0)
+    assert token_rows(np.zeros((2, 5, 9)), layout, WANTED) is None
+    assert token_rows(np.zeros(()), layout, WANTED) is None
