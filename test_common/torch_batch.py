@@ -88,27 +88,49 @@ class ModelCall:
         positions: bool = True,
     ) -> Any:
         """Run the model on ids [B, new tokens], with a mask [B, all tokens so far]."""
-        arguments: dict[str, Any] = {}
+        arguments = self.arguments(
+            ids, mask, decoding=cache is not None, caching=caching, positions=positions
+        )
+        if cache is not None:
+            arguments[CACHE_ARGUMENT] = cache
+        with self._reaching_the_tower(decoding=cache is not None):
+            if self.accepts("input_ids"):
+                return self._model(**arguments)
+            return self._model(arguments.pop("input_ids"), **arguments)
+
+    def _reaching_the_tower(self, *, decoding: bool) -> AbstractContextManager[None]:
+        """Watch that pictures, where there are any in this step, reach the model's tower."""
+        if self._vision is None or decoding:
+            return nullcontext()
+        return self._vision.reaching_the_tower()
+
+    def arguments(
+        self,
+        ids: torch.Tensor,
+        mask: torch.Tensor,
+        *,
+        decoding: bool = False,
+        caching: bool = False,
+        positions: bool = True,
+    ) -> dict[str, Any]:
+        """Return the keyword arguments for ids [B, new tokens] and a mask [B, all tokens so far].
+
+        The ids are among them as `input_ids`, also where the forward calls them otherwise.
+        """
+        arguments: dict[str, Any] = {"input_ids": ids}
         if self.accepts("attention_mask"):
             arguments["attention_mask"] = mask
         if positions and self.accepts("position_ids"):
             all_positions = (mask.cumsum(dim=1) - 1).clamp(min=0)  # [B, S]
             given: torch.Tensor | None = all_positions[:, -ids.shape[1] :]
             if self._vision is not None:
-                given = self._vision.positions(given, decoding=cache is not None)
+                given = self._vision.positions(given, decoding=decoding)
             arguments["position_ids"] = given
-        watch: AbstractContextManager[None] = nullcontext()
-        if self._vision is not None and cache is None:
+        if self._vision is not None and not decoding:
             arguments |= self._vision.with_prompt(ids)
-            watch = self._vision.reaching_the_tower()
         if self.accepts("use_cache") or (caching and self._takes_use_cache):
             arguments["use_cache"] = caching
-        if cache is not None:
-            arguments[CACHE_ARGUMENT] = cache
-        with watch:
-            if self.accepts("input_ids"):
-                return self._model(input_ids=ids, **arguments)
-            return self._model(ids, **arguments)
+        return arguments
 
 
 def pad_rows(

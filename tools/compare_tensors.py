@@ -37,6 +37,11 @@ _DUMP = PathType()
 @click.option("--equal-nan", is_flag=True, help="NaN passes where both sides have it.")
 @click.option("--equal-inf", is_flag=True, help="An infinity passes where both sides have it.")
 @click.option(
+    "--verdict",
+    is_flag=True,
+    help="Also say where the error jumps, so which module is wrong, as far as two dumps tell.",
+)
+@click.option(
     "--json",
     "json_file",
     type=PathType(),
@@ -53,6 +58,7 @@ def compare_tensors(
     allow_reshape: bool,
     equal_nan: bool,
     equal_inf: bool,
+    verdict: bool,
     json_file: Path | None,
 ) -> int:
     """Pair the tensors of two dumps and measure how far each pair is apart."""
@@ -84,7 +90,20 @@ def compare_tensors(
         write_text(json_file, comparison_to_json(result))
     for line in comparison_lines(result):
         print(line)
-    return result.exit_code
+    return _print_verdict(paths) if verdict else result.exit_code
+
+
+def _print_verdict(paths: tuple[Path, Path]) -> int:
+    """Print the verdict of two dumps without a model, and return its exit code."""
+    from comparison.report.diagnosis_text import diagnosis_lines
+    from comparison.store.dump import open_dump
+    from diagnosis.two_dumps import diagnose_dumps
+
+    found = diagnose_dumps(open_dump(paths[0]), open_dump(paths[1]))
+    print()
+    for line in diagnosis_lines(found):
+        print(line)
+    return found.exit_code
 
 
 def _paths(

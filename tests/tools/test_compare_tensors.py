@@ -144,3 +144,20 @@ def test_help_needs_no_engine() -> None:
     assert done.stdout.endswith("\n[]\n")
     for option in ("--torch-tensor", "--max-tensor", "--allow-reshape", "--json"):
         assert option in done.stdout
+
+
+def test_a_verdict_names_the_module_where_the_error_jumps(tmp_path: Path) -> None:
+    names = ("model.layers.0.norm-output", "model.layers.0.mlp-output", "model-output_logits")
+    for side, factor in (("a", 1.0), ("b", 1.01)):
+        (tmp_path / side).mkdir()
+        for order, name in enumerate(names):
+            array = np.arange(1, 41, dtype=np.float32).reshape(5, 8) * (factor if order else 1.0)
+            write_max_file(tmp_path / side / f"{name}.max", array, key=name)
+        (tmp_path / side / "tensor_names.txt").write_text("".join(f"{n}\n" for n in names))
+    done = run("--reference", "a", "--candidate", "b", "--verdict", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (1, "")
+    assert "Verdict: none, since no tolerance was given" in done.stdout
+    assert "Verdict: diverge\n" in done.stdout
+    assert "first goes wrong in model.layers.0.mlp (step 0" in done.stdout
+    same = run("--reference", "a", "--candidate", "a", "--verdict", cwd=tmp_path)
+    assert (same.returncode, "Verdict: agree\n" in same.stdout) == (0, True)

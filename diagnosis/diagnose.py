@@ -1,0 +1,320 @@
+"""The verdict on one dump: replay, judge, clear what is harmless, and name the culprit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from comparison.align.pairing import Pairing
+from comparison.schema.diagnosis import (
+    Cause,
+    Coverage,
+    Culprit,
+    Diagnosis,
+    Growth,
+    Guilty,
+    Harmless,
+    InputDifference,
+    Judgement,
+)
+from comparison.schema.manifest import Manifest
+from comparison.schema.outcome import Side
+from comparison.store.dump import Dump
+from diagnosis.candidate_tensors import CandidateTensors
+from diagnosis.checks import Check, Checker
+from diagnosis.choices import token_choices
+from diagnosis.guilt import is_guilty, worst
+from diagnosis.healing import harmless_differences
+from diagnosis.inputs import input_differences
+from diagnosis.location import bad_places, describe_where, spot_of
+from diagnosis.module_watch import module_of
+from diagnosis.name_map import NameMap
+from diagnosis.reference_calls import ReferenceCall
+from diagnosis.reference_trace import TracedTensor, fingerprints_of, trace_reference
+from diagnosis.sentence import sentence_of
+from diagnosis.vote import Finding
+
+if TYPE_CHECKING:
+    import torch
+
+_DRIFT = 8.0  # times the rounding error that the reference's own run ends with
+_LEAST_COVERAGE = 0.05  # of the reference's modules; below that nothing can be said
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DiagnoseOptions:
+    """How to diagnose.
+
+    Attributes:
+        keep_going: replay also where the runs were given unlike inputs.
+        reference_engine: name of the engine whose model is replayed.
+        names: pairs that the user gives, instead of those found.
+        on_paired: is told what was paired.
+    """
+
+    keep_going: bool = False
+    reference_engine: str = "torch"
+    names: NameMap = field(default_factory=dict)
+    on_paired: Callable[[Pairing], None] = lambda pairing: None
+
+
+def diagnose(
+    model: torch.nn.Module,
+    dump: Dump,
+    calls: Sequence[ReferenceCall],
+    *,
+    reference: Manifest | None = None,
+    options: DiagnoseOptions | None = None,
+) -> Diagnosis:
+    """Say whether a candidate's dump is what the reference computes, and where it is not.
+
+    Args:
+        model: the reference, in the run's dtype and evaluation mode.
+        dump: the candidate's.
+        calls: the dump's rows.
+        reference: of the reference's own run, where there was one.
+        options: how to diagnose.
+    """
+    return find(model, dump, calls, reference=reference, options=options).diagnosis
+
+
+def find(
+    model: torch.nn.Module,
+    dump: Dump,
+    calls: Sequence[ReferenceCall],
+    *,
+    reference: Manifest | None = None,
+    options: DiagnoseOptions | None = None,
+) -> Finding:
+    """Do as `diagnose`, and keep the guilty checks."""
+    return _Diagnosing(model, dump, calls, reference, options or DiagnoseOptions()).result()
+
+
+class _Diagnosing:
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        dump: Dump,
+        calls: Sequence[ReferenceCall],
+        reference: Manifest | None,
+        options: DiagnoseOptions,
+    ) -> None:
+        self._model, self._dump, self._calls = model, dump, calls
+        self._options = options
+        both = reference is not None and dump.manifest is not None
+        self._inputs: tuple[InputDifference, ...] = (
+            tuple(input_differences(reference, dump.manifest)) if both else ()  # type: ignore[arg-type]  # both are there
+        )
+
+    def result(self) -> Finding:
+        decisive = [difference for difference in self._inputs if difference.decisive]
+        if decisive and not self._options.keep_going:
+            return Finding(diagnosis=self._only_inputs(decisive), guilty={})
+        traced = trace_reference(self._model, self._calls)
+        candidate = CandidateTensors(
+            self._dump,
+            traced,
+            engine=self._options.reference_engine,
+            place=lambda: fingerprints_of(self._model, self._calls[0], traced),
+            names=self._options.names,
+        )
+        self._options.on_paired(candidate.pairing)
+        checker = Checker(self._model, self._calls, traced, candidate)
+        checks = checker.checks()
+        suspects = [check for check in checks if is_guilty(check)]
+        harmless = tuple(harmless_differences(checker, checks, suspects)) if suspects else ()
+        cleared = {item.tensor for item in harmless}
+        guilty = [check for check in suspects if check.name not in cleared]
+        unbroken = checker.checks(unpinned=candidate.names())
+        diagnosis = self._judge(traced, candidate, checks, guilty, harmless, unbroken)
+        return Finding(diagnosis=diagnosis, guilty={check.name: check for check in guilty})
+
+    def _judge(
+        self,
+        traced: Mapping[str, TracedTensor],
+        candidate: CandidateTensors,
+        checks: Sequence[Check],
+        guilty: Sequence[Check],
+        harmless: tuple[Harmless, ...],
+        unbroken: Sequence[Check],
+    ) -> Diagnosis:
+        records = _merged([self._guilty(check, traced, candidate) for check in guilty])
+        coverage = _coverage(traced, candidate, checks)
+        drift = None if guilty else _drift(unbroken, {item.tensor for item in harmless})
+        missing = self._missing(coverage, candidate)
+        verdict = Judgement.DIVERGE if records or drift else Judgement.AGREE
+        if verdict is Judgement.AGREE and not self._enough(coverage):
+            verdict = Judgement.INCONCLUSIVE
+        culprit = self._culprit(records[0]) if records else None
+        cause = Cause() if records else None
+        if drift is not None:
+            cause = Cause(id="drift", evidence=f"{drift:.3g} times the reference's own rounding")
+        draft = Diagnosis(
+            verdict=verdict,
+            sentence="",
+            reference_engine=self._options.reference_engine,
+            candidate_engine=self._engine,
+            coverage=coverage,
+            culprit=culprit,
+            cause=cause,
+            guilty=tuple(records),
+            harmless=harmless,
+            inputs=self._inputs,
+            growth=tuple(_growth(checks, unbroken)),
+            choices=tuple(token_choices(unbroken, self._calls)),
+            missing=missing,
+            notes=self._dump.notes,
+        )
+        return sentence_of(draft)
+
+    @property
+    def _engine(self) -> str:
+        return self._dump.engine or "candidate"
+
+    def _only_inputs(self, decisive: Sequence[InputDifference]) -> Diagnosis:
+        kinds = {difference.kind for difference in decisive}
+        first = "tokens" if kinds & {"tokens", "rows"} else decisive[0].kind
+        draft = Diagnosis(
+            verdict=Judgement.DIVERGE,
+            sentence="",
+            reference_engine=self._options.reference_engine,
+            candidate_engine=self._engine,
+            coverage=Coverage(
+                paired=0, unpaired=len(self._dump.entries), replayed=0, modules=0, modules_checked=0
+            ),
+            cause=Cause(id=first, evidence=f"{decisive[0].what} differs"),
+            inputs=self._inputs,
+            notes=self._dump.notes,
+        )
+        return sentence_of(draft)
+
+    def _guilty(
+        self, check: Check, traced: Mapping[str, TracedTensor], candidate: CandidateTensors
+    ) -> Guilty:
+        owner = _attention_of(check, traced) or check.owner
+        return Guilty(
+            module=module_of(owner),
+            candidate_module=_candidate_module(check, owner),
+            tensor=check.name,
+            candidate_tensor=check.candidate_names[0],
+            between=_between(check, traced, candidate, owner),
+            spot=spot_of(bad_places(check)[0], self._calls),
+            local_error=1.0 if check.excess is None else check.excess.error,
+            bound=0.0 if check.excess is None else check.excess.bound,
+            excess=float("inf") if check.excess is None else worst(check.excess),
+            where=describe_where(check, self._calls),
+        )
+
+    def _culprit(self, first: Guilty) -> Culprit:
+        return Culprit(
+            side=Side.CANDIDATE,
+            engine=self._engine,
+            module=first.module,
+            candidate_module=first.candidate_module,
+            tensor=first.tensor,
+            between=first.between,
+            spot=first.spot,
+        )
+
+    def _missing(self, coverage: Coverage, candidate: CandidateTensors) -> tuple[str, ...]:
+        missing = [f"{name}: {reason}" for name, reason in sorted(candidate.unusable.items())]
+        if coverage.modules_checked <= _LEAST_COVERAGE * coverage.modules:
+            checked = f"{coverage.modules_checked} of {coverage.modules}"
+            missing.insert(0, f"only {checked} modules could be checked")
+        if not self._dump.complete:
+            why = "; ".join(self._dump.notes) or "the run was cut off"
+            missing.insert(0, f"the candidate's dump is not complete: {why}")
+        return tuple(missing)
+
+    def _enough(self, coverage: Coverage) -> bool:
+        enough = coverage.modules_checked > _LEAST_COVERAGE * coverage.modules
+        return enough and self._dump.complete
+
+
+def _between(
+    check: Check, traced: Mapping[str, TracedTensor], candidate: CandidateTensors, owner: str
+) -> tuple[str, str] | None:
+    """Name both ends where the owner's own code is meant, and not the owner as a whole."""
+    has_children = any(name.startswith(f"{owner}.") for name in traced)
+    if not has_children or not check.since:
+        return None
+    return candidate.candidate_names(check.since[-1])[0], check.candidate_names[0]
+
+
+def _attention_of(check: Check, traced: Mapping[str, TracedTensor]) -> str | None:
+    """Blame a wrong mask on the attention that it is for, not on whoever hands it down."""
+    if not traced[check.name].is_mask:
+        return None
+    module, _, slot = check.name.rpartition("-")
+    inner = [name for name in traced if name.startswith(f"{module}.") and name.endswith(slot)]
+    return max(inner, key=len).rpartition("-")[0] if inner else module
+
+
+def _candidate_module(check: Check, owner: str) -> str | None:
+    """Guess the candidate's name of a module from that of a tensor next to it."""
+    reference = check.name.rpartition("-")[0]
+    candidate = check.candidate_names[0].rpartition("-")[0]
+    if owner == reference:
+        return module_of(candidate)
+    tail = reference.removeprefix(owner)
+    if tail != reference and tail.startswith(".") and candidate.endswith(tail):
+        return module_of(candidate.removesuffix(tail))
+    depth = reference.removeprefix(owner).count(".") if reference.startswith(owner) else 0
+    parts = candidate.split(".")
+    return ".".join(parts[:-depth]) if 0 < depth < len(parts) else None
+
+
+def _merged(records: Sequence[Guilty]) -> list[Guilty]:
+    """Keep one record a module, the first in order of execution."""
+    kept: dict[str, Guilty] = {}
+    for record in records:
+        kept.setdefault(record.module, record)
+    return list(kept.values())
+
+
+def _coverage(
+    traced: Mapping[str, TracedTensor], candidate: CandidateTensors, checks: Sequence[Check]
+) -> Coverage:
+    outputs = {name.rpartition("-")[0] for name in traced if "-output" in name}
+    judged = {check.name.rpartition("-")[0] for check in checks if not check.is_input}
+    used = {pair.candidate for pair in candidate.pairing.pairs}
+    return Coverage(
+        paired=len(used),
+        unpaired=sum(item.side is Side.CANDIDATE for item in candidate.pairing.unpaired),
+        replayed=len(checks),
+        modules=len(outputs),
+        modules_checked=len(judged & outputs),
+    )
+
+
+def _drift(unbroken: Sequence[Check], harmless: Collection[str]) -> float | None:
+    """Return how far the end is off where no single module is to blame."""
+    judged = [
+        check.excess
+        for check in unbroken
+        if check.excess is not None and not _is_or_passes_on(check.name, harmless)
+    ]
+    if not judged or judged[-1].whole <= _DRIFT:
+        return None
+    return float(judged[-1].whole)
+
+
+def _is_or_passes_on(name: str, harmless: Collection[str]) -> bool:
+    """Tell a tensor that was cleared, and the model's own output where that is the logits."""
+    logits = any(cleared.rpartition("-")[0].endswith("lm_head") for cleared in harmless)
+    return name in harmless or (logits and name == "model-output_logits")
+
+
+def _growth(checks: Sequence[Check], unbroken: Sequence[Check]) -> list[Growth]:
+    inherited = {check.name: check.excess.error for check in unbroken if check.excess is not None}
+    return [
+        Growth(
+            tensor=check.name,
+            inherited=float(inherited.get(check.name, float("nan"))),
+            local=float(check.excess.error),
+            excess=float(check.excess.whole),
+        )
+        for check in checks
+        if check.excess is not None
+    ]

@@ -1,0 +1,90 @@
+"""What the two runs were given: a difference here explains everything behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from comparison.schema.diagnosis import InputDifference
+from comparison.schema.manifest import Manifest
+
+# Fields of a configuration that change names, defaults or storage, and no number.
+_IDLE_FIELDS = frozenset(
+    {
+        "architectures", "auto_map", "chunk_size_feed_forward", "dtype", "finetuning_task",
+        "id2label", "is_decoder", "is_encoder_decoder", "label2id", "max_length", "name_or_path",
+        "output_attentions", "output_hidden_states", "output_scores", "problem_type",
+        "return_dict", "tokenizer_class", "torch_dtype", "transformers_version", "use_cache",
+        "use_return_dict", "initializer_range", "attention_dropout", "hidden_dropout",
+        "model_type", "bos_token_id", "eos_token_id", "pad_token_id", "sep_token_id",
+        "decoder_start_token_id", "cross_attention_hidden_size", "add_cross_attention",
+        "tie_encoder_decoder", "max_position_embeddings", "pretraining_tp",
+    }
+)  # fmt: skip
+_SHOWN = 60
+
+
+def input_differences(reference: Manifest, candidate: Manifest) -> Iterator[InputDifference]:
+    """Compare token ids row by row, and the resolved configurations field by field.
+
+    Args:
+        reference: of the reference's run.
+        candidate: of the candidate's run.
+    """
+    yield from _rows(reference, candidate)
+    if reference.config and candidate.config:
+        yield from _fields(reference.config, candidate.config)
+
+
+def _rows(reference: Manifest, candidate: Manifest) -> Iterator[InputDifference]:
+    if len(reference.rows) != len(candidate.rows):
+        yield InputDifference(
+            kind="rows",
+            what="number of sequences",
+            reference=str(len(reference.rows)),
+            candidate=str(len(candidate.rows)),
+            decisive=True,
+        )
+        return
+    for number, (left, right) in enumerate(zip(reference.rows, candidate.rows, strict=True)):
+        if left.token_ids != right.token_ids:
+            yield _tokens(number, left.token_ids, right.token_ids)
+
+
+def _tokens(row: int, reference: tuple[int, ...], candidate: tuple[int, ...]) -> InputDifference:
+    shared = zip(reference, candidate, strict=False)
+    first = next((i for i, (a, b) in enumerate(shared) if a != b), None)
+    if first is None:
+        first = min(len(reference), len(candidate))
+    return InputDifference(
+        kind="tokens",
+        what=f"token ids of row {row}, from token {first} on",
+        reference=f"{len(reference)} tokens, there {list(reference[first : first + 4])}",
+        candidate=f"{len(candidate)} tokens, there {list(candidate[first : first + 4])}",
+        decisive=True,
+    )
+
+
+def _fields(
+    reference: Mapping[str, Any], candidate: Mapping[str, Any], prefix: str = ""
+) -> Iterator[InputDifference]:
+    for field in sorted({*reference, *candidate} - _IDLE_FIELDS):
+        if field.startswith("_"):
+            continue
+        left, right = reference.get(field), candidate.get(field)
+        if isinstance(left, Mapping) and isinstance(right, Mapping):
+            yield from _fields(left, right, f"{prefix}{field}.")
+        elif left != right:
+            yield InputDifference(
+                kind="config",
+                what=f"{prefix}{field}",
+                reference=_shown(left),
+                candidate=_shown(right),
+                # A field that only one side knows may be a default that the other one spells.
+                decisive=field in reference and field in candidate,
+            )
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}..."

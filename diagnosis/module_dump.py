@@ -1,0 +1,124 @@
+"""Dumps a Torch module that a caller has in hand, so that it reaches the diagnosis as a dump."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from comparison.schema.manifest import Manifest, Padding, Row
+from comparison.store.dump import Dump, open_dump
+from diagnosis.reference_calls import ReferenceCall, calls_of_manifest
+
+if TYPE_CHECKING:
+    import torch
+
+TokenRows = Sequence[Sequence[int]]
+Inputs = TokenRows | Mapping[str, Any] | tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModuleInputs:
+    """What both modules are run on.
+
+    Attributes:
+        rows: token ids, one list a row; empty where the modules are called with tensors.
+        args: positional tensors.
+        kwargs: tensors by keyword.
+        num_steps: greedy steps on rows of token ids.
+        encoder: whether the rows are embedded, in one step.
+    """
+
+    rows: tuple[tuple[int, ...], ...] = ()
+    args: tuple[Any, ...] = ()
+    kwargs: Mapping[str, Any]
+    num_steps: int = 1
+    encoder: bool = False
+
+    @classmethod
+    def of(cls, inputs: Inputs, *, num_steps: int, encoder: bool) -> ModuleInputs:
+        """Tell rows of token ids from tensors by position and by keyword."""
+        if isinstance(inputs, Mapping):
+            return cls(kwargs=dict(inputs))
+        if isinstance(inputs, tuple) and any(hasattr(item, "detach") for item in inputs):
+            return cls(args=inputs, kwargs={})
+        rows = tuple(tuple(int(token) for token in row) for row in inputs)
+        return cls(rows=rows, kwargs={}, num_steps=num_steps, encoder=encoder)
+
+
+def dump_module(module: torch.nn.Module, inputs: ModuleInputs, folder: Path) -> Dump:
+    """Run a module with a print hook on every layer.
+
+    Args:
+        module: any module; causal language models and encoders take rows of token ids.
+        inputs: what to run it on.
+        folder: where the dump goes.
+    """
+    from test_common.dump_writer import DumpWriter
+    from test_common.torch_print_hook import TorchPrintHook
+
+    draft = manifest_of(module, inputs)
+    with closing(DumpWriter(folder)) as writer:
+        writer.start(draft)
+        with TorchPrintHook(sink=writer) as hook:
+            hook.name_layers(module)
+            manifest = _run(module, inputs, draft, hook)
+        writer.finish(manifest, hook.require_capture())
+    return open_dump(folder)
+
+
+def calls_of(
+    module: torch.nn.Module, inputs: ModuleInputs, dump: Dump
+) -> tuple[ReferenceCall, ...]:
+    """Make the reference's calls from what the candidate was run on."""
+    if inputs.rows and dump.manifest is not None:
+        return calls_of_manifest(dump.manifest, module, encoder=inputs.encoder)
+    return (ReferenceCall(args=inputs.args, kwargs=inputs.kwargs),)
+
+
+def _run(module: torch.nn.Module, inputs: ModuleInputs, draft: Manifest, hook: Any) -> Manifest:
+    from test_common.torch_runner import run_torch, run_torch_encoder
+
+    if not inputs.rows:
+        ReferenceCall(args=inputs.args, kwargs=inputs.kwargs).run(module.eval())
+        return draft
+    if inputs.encoder:
+        embedded = run_torch_encoder(module, inputs.rows, pad_token_id=_pad(module), hook=hook)
+        return replace(draft, padding=embedded.padding)
+    run = run_torch(
+        module, inputs.rows, num_steps=inputs.num_steps, pad_token_id=_pad(module), hook=hook
+    )
+    rows = zip(draft.rows, run.generated, strict=True)
+    return replace(
+        draft,
+        padding=run.padding,
+        rows=tuple(replace(row, generated=tuple(tokens)) for row, tokens in rows),
+    )
+
+
+def _pad(module: torch.nn.Module) -> int | None:
+    return getattr(getattr(module, "config", None), "pad_token_id", None)
+
+
+def manifest_of(module: torch.nn.Module, inputs: ModuleInputs) -> Manifest:
+    """Write down what is known of a module and its inputs before it is run."""
+    import json
+    from importlib.metadata import version
+
+    parameter = next(iter(module.parameters()), None)
+    as_json = getattr(getattr(module, "config", None), "to_json_string", None)
+    dtype = "float32" if parameter is None else str(parameter.dtype).removeprefix("torch.")
+    return Manifest(
+        engine="torch",
+        versions={"torch": version("torch")},
+        model=f"{type(module).__module__}.{type(module).__qualname__}",
+        pipeline="",
+        encoding=dtype,
+        device="cpu" if parameter is None else str(parameter.device),
+        padding=Padding.NONE,
+        rows=tuple(Row(prompt=None, token_ids=row) for row in inputs.rows),
+        steps=inputs.num_steps,
+        config=json.loads(as_json(use_diff=False)) if as_json is not None else {},
+    )

@@ -1,0 +1,184 @@
+"""A file that says which tensors belong together, where names and values do not do.
+
+    {
+      "model.model.norm-output": "net.ln_f-output",
+      "model.model.layers.0.self_attn.q_proj-output": {
+        "fused": "net.h.0.qkv-output",
+        "parts": ["...q_proj-output", "...k_proj-output", "...v_proj-output"]
+      }
+    }
+
+Keys are the reference's tensors, values the candidate's; a pair holds in every step.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from comparison.align.fused import FusedPart
+from comparison.align.pairing import Pairing, PlannedPair
+from comparison.schema.errors import BadInputError, CorruptFileError
+from comparison.schema.tensor_entry import TensorEntry
+
+_LARGEST_FILE = 64 << 20
+_SHOWN = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counterpart:
+    """What a tensor of the reference belongs to.
+
+    Attributes:
+        candidate: the candidate's tensor.
+        parts: where that is a fused one, the reference's tensors that it joins, in block order.
+    """
+
+    candidate: str
+    parts: tuple[str, ...] = ()
+
+
+NameMap = Mapping[str, Counterpart]
+
+
+def read_map(path: Path) -> NameMap:
+    """Read a map.
+
+    Raises:
+        CorruptFileError: the file is no map; the message says where.
+        BadInputError: the file cannot be read.
+    """
+    try:
+        if not path.is_file():
+            raise BadInputError(f"expected a map, found no file at {path}")
+        if path.stat().st_size > _LARGEST_FILE:
+            raise CorruptFileError(f"{path} is larger than {_LARGEST_FILE >> 20} MiB: no map")
+        value: Any = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise BadInputError(f"cannot read {path}: {error.strerror or error}") from error
+    except (ValueError, RecursionError) as error:
+        raise CorruptFileError(f"{path} is not JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise CorruptFileError(f"{path}: expected an object of the reference's tensors")
+    return {name: _counterpart(path, name, item) for name, item in value.items()}
+
+
+def _counterpart(path: Path, name: str, item: object) -> Counterpart:
+    if isinstance(item, str):
+        return Counterpart(candidate=item)
+    if isinstance(item, dict) and set(item) == {"fused", "parts"}:
+        fused, parts = item["fused"], item["parts"]
+        texts = isinstance(parts, list) and all(isinstance(part, str) for part in parts)
+        if isinstance(fused, str) and texts and name in parts:
+            return Counterpart(candidate=fused, parts=tuple(parts))
+    raise CorruptFileError(
+        f"{path}: {name!r:.80}: expected a candidate's tensor, or an object of fused and parts, "
+        "with this tensor among the parts"
+    )
+
+
+def map_of(pairing: Pairing) -> dict[str, Any]:
+    """Return a pairing as the content of a map: each tensor once, whatever the step."""
+    found: dict[str, Any] = {}
+    for pair in pairing.pairs:
+        value: Any = pair.candidate.name
+        if pair.fused is not None and pair.fused.fused_is_candidate:
+            parts = [part.name for part in pair.fused.parts if part is not None]
+            value = {"fused": pair.candidate.name, "parts": parts}
+        found.setdefault(pair.reference.name, value)
+    return found
+
+
+def with_map(
+    pairing: Pairing,
+    names: NameMap,
+    reference: Sequence[TensorEntry],
+    candidate: Sequence[TensorEntry],
+) -> Pairing:
+    """Let a map's pairs replace those that were found.
+
+    Args:
+        pairing: as found.
+        names: the map.
+        reference: all of the reference's tensors.
+        candidate: all of the candidate's tensors.
+
+    Raises:
+        BadInputError: the map names tensors that do not exist; the nearest ones are named.
+    """
+    if not names:
+        return pairing
+    mine, theirs = _by_name(reference), _by_name(candidate)
+    _check(names, mine, theirs)
+    added = tuple(_pairs(names, mine, theirs))
+    taken = set(names)
+    wholes = {item.candidate for item in names.values() if not item.parts}
+    kept = tuple(
+        pair
+        for pair in pairing.pairs
+        if pair.reference.name not in taken and pair.candidate.name not in wholes
+    )
+    used = {id_of(entry) for pair in (*kept, *added) for entry in (pair.reference, pair.candidate)}
+    return Pairing(
+        pairs=(*kept, *added),
+        unpaired=tuple(item for item in pairing.unpaired if id_of(item.entry) not in used),
+    )
+
+
+def id_of(entry: TensorEntry) -> tuple[str, str, int, int | None]:
+    """Return what tells one entry of two dumps from all others."""
+    return str(entry.path), entry.name, entry.step, entry.rank
+
+
+Places = dict[tuple[int | None, int], TensorEntry]
+
+
+def _by_name(entries: Sequence[TensorEntry]) -> dict[str, Places]:
+    found: dict[str, Places] = {}
+    for entry in entries:
+        found.setdefault(entry.name, {})[entry.rank, entry.step] = entry
+    return found
+
+
+def _check(names: NameMap, mine: Mapping[str, Places], theirs: Mapping[str, Places]) -> None:
+    problems = []
+    for name, item in names.items():
+        unknown = [part for part in (name, *item.parts) if part not in mine]
+        problems += [f"the reference has no {part}{_nearest(part, mine)}" for part in unknown]
+        if item.candidate not in theirs:
+            problems.append(
+                f"the candidate has no {item.candidate}{_nearest(item.candidate, theirs)}"
+            )
+    if problems:
+        more = len(problems) - _SHOWN
+        text = "; ".join(problems[:_SHOWN]) + (f"; and {more} more" if more > 0 else "")
+        raise BadInputError(f"the map names tensors that do not exist: {text}")
+
+
+def _nearest(name: str, known: Mapping[str, Places]) -> str:
+    near = difflib.get_close_matches(name, known, n=1)
+    return f" (nearest: {near[0]})" if near else ""
+
+
+def _pairs(
+    names: NameMap, mine: Mapping[str, Places], theirs: Mapping[str, Places]
+) -> Iterator[PlannedPair]:
+    for name, item in names.items():
+        for place, candidate in theirs[item.candidate].items():
+            reference = mine[name].get(place)
+            if reference is None:
+                continue
+            fused = None
+            if item.parts:
+                fused = FusedPart(
+                    position=item.parts.index(name),
+                    parts=tuple(mine[part].get(place) for part in item.parts),
+                    fused_is_candidate=True,
+                )
+            yield PlannedPair(
+                reference=reference, candidate=candidate, reason="given by the map", fused=fused
+            )

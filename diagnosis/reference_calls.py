@@ -1,0 +1,92 @@
+"""The rows on which the reference is replayed, each as one call without padding and cache."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from comparison.schema.manifest import Manifest
+
+if TYPE_CHECKING:
+    import torch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReferenceCall:
+    """One call of the reference model.
+
+    Attributes:
+        args: positional arguments.
+        kwargs: keyword arguments.
+        tokens: number of tokens, prompt and those fed in decode steps; None where the inputs
+            are no token ids.
+        prompt_tokens: number of tokens of the prompt.
+    """
+
+    args: tuple[Any, ...] = ()
+    kwargs: Mapping[str, Any]
+    tokens: int | None = None
+    prompt_tokens: int = 0
+
+    def run(self, model: torch.nn.Module) -> Any:
+        """Call the model; inputs are copied, since models change them in place."""
+        import torch
+
+        args, kwargs = _copied((self.args, dict(self.kwargs)))
+        with torch.no_grad():
+            return model(*args, **kwargs)
+
+
+def calls_of_manifest(
+    manifest: Manifest, model: torch.nn.Module, *, encoder: bool
+) -> tuple[ReferenceCall, ...]:
+    """Make one call a row: the prompt and what the candidate generated, all at once.
+
+    Args:
+        manifest: the candidate's.
+        model: the reference; only arguments that it takes are given.
+        encoder: whether the model embeds its rows and generates nothing.
+    """
+    return tuple(
+        _call([*row.token_ids, *_fed(row.generated)], len(row.token_ids), model, encoder=encoder)
+        for row in manifest.rows
+    )
+
+
+def _fed(generated: Sequence[int]) -> Sequence[int]:
+    """Leave out the last token, which no step was fed with."""
+    return generated[:-1]
+
+
+def _call(
+    ids: Sequence[int], prompt_tokens: int, model: torch.nn.Module, *, encoder: bool
+) -> ReferenceCall:
+    import torch
+
+    from test_common.torch_batch import ModelCall, device_of
+
+    tensor = torch.tensor([list(ids)], dtype=torch.long, device=device_of(model))  # [1, T]
+    kwargs = ModelCall(model, [ids]).arguments(
+        tensor, torch.ones_like(tensor), positions=not encoder
+    )
+    return ReferenceCall(kwargs=kwargs, tokens=len(ids), prompt_tokens=prompt_tokens)
+
+
+def _copied(value: Any) -> Any:
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        return value.clone()
+    if isinstance(value, dict):
+        return {key: _copied(item) for key, item in value.items()}
+    if isinstance(value, list | tuple) and type(value) in (list, tuple):
+        return type(value)(_copied(item) for item in value)
+    return value
+
+
+def lengths_of(calls: Sequence[ReferenceCall]) -> Iterator[int]:
+    """Give the number of tokens of each call that has tokens."""
+    for call in calls:
+        if call.tokens is not None:
+            yield call.tokens

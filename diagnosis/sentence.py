@@ -1,0 +1,65 @@
+"""The verdict in one sentence."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from comparison.schema.diagnosis import Diagnosis, Guilty, Judgement
+
+
+def sentence_of(diagnosis: Diagnosis) -> Diagnosis:
+    """Add the sentence to a diagnosis."""
+    return replace(diagnosis, sentence=_sentence(diagnosis))
+
+
+def _sentence(found: Diagnosis) -> str:
+    coverage = found.coverage
+    checked = f"{coverage.modules_checked} of {coverage.modules} modules"
+    if found.verdict is Judgement.INCONCLUSIVE:
+        reason = found.missing[0] if found.missing else "nothing could be checked"
+        return f"Nothing can be said: {reason}."
+    if found.verdict is Judgement.AGREE:
+        count = len(found.harmless)
+        words = "one difference is" if count == 1 else f"{count} differences are"
+        cleared = f"; {words} harmless" if count else ""
+        return (
+            f"{found.candidate_engine} agrees with {found.reference_engine}: rounding explains "
+            f"every difference in the {checked} that were checked{cleared}."
+        )
+    if found.guilty:
+        return _blame(found, found.guilty[0])
+    if found.cause is not None and found.cause.id == "drift":
+        return (
+            f"{found.candidate_engine} drifts away from {found.reference_engine} without any one "
+            f"module to blame ({checked} were checked): its end is off by {found.cause.evidence}."
+        )
+    first = next(item for item in found.inputs if item.decisive)
+    return (
+        f"The two runs were not given the same: {first.what} is {first.reference} for the "
+        f"reference and {first.candidate} for the candidate; no module is blamed."
+    )
+
+
+def _blame(found: Diagnosis, first: Guilty) -> str:
+    where = first.module
+    if first.between is not None:
+        where += f", in its own computation between {first.between[0]} and {first.between[1]}"
+    spot = first.spot
+    at = f"step {spot.step}, row {spot.row}"
+    if spot.position is not None:
+        at += f", token {spot.position}"
+    if first.bound > 0:
+        size = (
+            f"its own error there is {first.local_error:.2g} of the tensor's size, "
+            f"{first.local_error / first.bound:,.3g} times what rounding explains"
+        )
+    else:
+        size = "integers and masks have to be equal, and are not"
+    return f"{found.candidate_engine} first goes wrong in {where} ({at}): {size}{_more(found)}."
+
+
+def _more(found: Diagnosis) -> str:
+    others = len(found.guilty) - 1
+    if others < 1:
+        return ""
+    return f"; {'one more module is' if others == 1 else f'{others} more modules are'} wrong too"

@@ -1,0 +1,128 @@
+"""Runs the sides that are engines, each into a dump of its own, and opens the dumps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, assert_never
+
+from comparison.schema.errors import BadInputError
+from comparison.store.dump import Dump, open_dump
+from diagnosis.sides import DumpSide, EngineSide, SideSpec
+from oracles.oracle import PipelineOracle
+from oracles.oracle_check import checked_oracle
+from test_common.batch_file import Prompt
+from test_common.debug_options import ALL_LAYERS, DebugOptions
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOptions:
+    """How sides that are engines are run.
+
+    Attributes:
+        pipeline: the common pipeline, by the name the user gave; None where there is none.
+        prompts: one text, or its token ids, a row; empty for the oracle's own.
+        num_steps: steps to run, the prefill included.
+        num_hidden_layers: layers to keep, or `all`.
+        encoding: weights' encoding, None for the oracle's first.
+        device: as in `DebugOptions`.
+        hf_config_overrides: fields of the configuration, on every side.
+        prefer_module_v3: whether to choose MAX's ModuleV3 variant.
+        seed: set before each run.
+    """
+
+    pipeline: str | None = None
+    prompts: tuple[Prompt, ...] = ()
+    num_steps: int = 3
+    num_hidden_layers: int | str = ALL_LAYERS
+    encoding: str | None = None
+    device: str = "default"
+    hf_config_overrides: Mapping[str, Any] = field(default_factory=dict)
+    prefer_module_v3: bool = False
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SideDump:
+    """One side, run or read.
+
+    Attributes:
+        spec: as the user named it.
+        dump: its tensors.
+        oracle: what was run; None for a dump that was there already.
+        options: how; None for a dump that was there already.
+    """
+
+    spec: SideSpec
+    dump: Dump
+    oracle: PipelineOracle | None = None
+    options: DebugOptions | None = None
+
+
+def run_side(spec: SideSpec, folder: Path, options: RunOptions) -> SideDump:
+    """Run a side into `folder`, or open the dump that it is.
+
+    Args:
+        spec: the side.
+        folder: where the dump of a run goes.
+        options: how to run.
+
+    Raises:
+        BadInputError: there is no such pipeline, oracle or dump.
+        EngineError: the engine cannot run it.
+    """
+    match spec:
+        case DumpSide(path=path):
+            return SideDump(spec=spec, dump=open_dump(path))
+        case EngineSide():
+            return _run(spec, folder, options)
+        case _:
+            assert_never(spec)
+
+
+def _run(spec: EngineSide, folder: Path, options: RunOptions) -> SideDump:
+    from test_common.debug_run import run_debug_model
+
+    oracle, name = oracle_of(spec, options)
+    asked = DebugOptions(
+        pipeline=name,
+        framework=spec.engine,
+        output=folder,
+        device=options.device,
+        num_hidden_layers=options.num_hidden_layers,
+        num_steps=options.num_steps,
+        prompts=options.prompts,
+        encoding=options.encoding,
+        hf_config_overrides=options.hf_config_overrides,
+        prefer_module_v3=options.prefer_module_v3 and spec.engine == "max",
+        seed=options.seed,
+    )
+    run_debug_model(oracle, asked)
+    return SideDump(spec=spec, dump=open_dump(folder), oracle=oracle, options=asked)
+
+
+def oracle_of(spec: EngineSide, options: RunOptions) -> tuple[PipelineOracle, str]:
+    """Return a side's oracle and its name.
+
+    Raises:
+        BadInputError: neither the side nor the user names a pipeline.
+    """
+    from oracles.oracle_file import load_oracle_file
+    from oracles.registry import find_oracle
+
+    name = spec.oracle or options.pipeline
+    if name is None:
+        raise BadInputError(f"{spec}: name what to run, --pipeline NAME or {spec}@FILE.py")
+    is_file = name.endswith(".py") or ".py:" in name
+    return checked_oracle(load_oracle_file(name) if is_file else find_oracle(name)), name
+
+
+def with_prompts_of(options: RunOptions, dump: Dump) -> RunOptions:
+    """Let further sides run on the very token ids that a dump was made of."""
+    if dump.manifest is None or not dump.manifest.rows:
+        return options
+    rows: Sequence[Prompt] = tuple(row.token_ids for row in dump.manifest.rows)
+    return replace(
+        options, prompts=tuple(rows), num_steps=dump.manifest.steps, seed=dump.manifest.seed or 0
+    )

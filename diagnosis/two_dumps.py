@@ -1,0 +1,166 @@
+"""The weaker verdict: two dumps and no model to replay.
+
+Only whole errors are known then, what a tensor inherits and what it adds in one number. The first
+tensor whose error stands far above that of all before it is where something went wrong; a second
+fault behind it is hidden by the first. On 22 dumps of MAX the error grew by at most a factor of
+3.03 from one tensor to the next where nothing was wrong, and by at least 178 at the first fault.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from comparison.pipeline import compare
+from comparison.schema.comparison import Comparison, Pair
+from comparison.schema.diagnosis import (
+    Cause,
+    Coverage,
+    Culprit,
+    Diagnosis,
+    Growth,
+    Guilty,
+    InputDifference,
+    Judgement,
+    Spot,
+)
+from comparison.schema.outcome import Compared, Metrics, Side
+from comparison.schema.tensor_names import parse_tensor_name
+from comparison.store.dump import Dump
+from diagnosis.inputs import input_differences
+from diagnosis.sentence import sentence_of
+
+_JUMP = 30.0  # times the greatest error before
+_DRIFT = 1e4  # times one rounding; beyond that the end is off without a jump
+_ROUNDING = {"float64": 2.0**-53, "float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
+_NOTE = (
+    "there is no model to replay, so errors that are passed on and errors that are made cannot be "
+    "told apart: only the first fault shows (give --pipeline to replay the reference)"
+)
+
+
+def diagnose_dumps(reference: Dump, candidate: Dump) -> Diagnosis:
+    """Infer the culprit from where the error between two dumps jumps.
+
+    Args:
+        reference: what is taken to be right.
+        candidate: what is in question.
+    """
+    compared = compare(Path(reference.path), Path(candidate.path))
+    inputs: tuple[InputDifference, ...] = ()
+    if reference.manifest is not None and candidate.manifest is not None:
+        inputs = tuple(input_differences(reference.manifest, candidate.manifest))
+    decisive = next((item for item in inputs if item.decisive), None)
+    errors = list(_errors(compared))
+    first = None if decisive is not None else _jump(errors)
+    draft = _draft(compared, reference, candidate, inputs, errors)
+    if decisive is not None:
+        return sentence_of(_with(draft, cause=Cause(id=decisive.kind, evidence=decisive.what)))
+    if first is not None:
+        guilty = _guilty(*first)
+        return sentence_of(_with(draft, guilty=guilty, cause=Cause()))
+    if errors and errors[-1][1] > _DRIFT * _unit(errors[-1][0]):
+        evidence = f"a relative distance of {errors[-1][1]:.2g} at its end"
+        return sentence_of(_with(draft, cause=Cause(id="drift", evidence=evidence)))
+    return sentence_of(draft)
+
+
+def _errors(compared: Comparison) -> Iterator[tuple[Pair, float]]:
+    """Give each pair of floats with its relative L2 distance, infinity where one is no number."""
+    for pair in compared.pairs:
+        outcome = pair.outcome
+        if isinstance(outcome, Compared) and isinstance(outcome.metrics, Metrics):
+            broken = outcome.non_finite.differing > 0
+            yield pair, float("inf") if broken else outcome.metrics.relative_l2
+
+
+def _jump(errors: list[tuple[Pair, float]]) -> tuple[Pair, float, float] | None:
+    greatest = 0.0
+    for pair, error in errors:
+        floor = max(greatest, _unit(pair))
+        if error > _JUMP * floor:
+            return pair, error, floor
+        greatest = max(greatest, error)
+    return None
+
+
+def _unit(pair: Pair) -> float:
+    dtype = pair.outcome.candidate_dtype if isinstance(pair.outcome, Compared) else ""
+    return _ROUNDING.get(dtype, 2.0**-24)
+
+
+def _guilty(pair: Pair, error: float, floor: float) -> Guilty:
+    module, candidate = _module(pair.reference.name), _module(pair.candidate.name)
+    return Guilty(
+        module=module,
+        candidate_module=candidate,
+        tensor=pair.reference.name,
+        candidate_tensor=pair.candidate.name,
+        between=None,
+        spot=Spot(step=pair.reference.step, row=0, position=None),
+        local_error=error,
+        bound=floor,
+        excess=error / floor,
+        where=("by the jump of the whole error, without a replay",),
+    )
+
+
+def _module(name: str) -> str:
+    """Return the module whose code computes a tensor: the caller's, for an input."""
+    parsed = parse_tensor_name(name)
+    if parsed is None:
+        return name
+    return parsed.module.rpartition(".")[0] if parsed.side == "input" else parsed.module
+
+
+def _draft(
+    compared: Comparison,
+    reference: Dump,
+    candidate: Dump,
+    inputs: tuple[InputDifference, ...],
+    errors: list[tuple[Pair, float]],
+) -> Diagnosis:
+    modules = {_module(entry.name) for entry in reference.entries}
+    checked = {_module(pair.reference.name) for pair, _ in errors}
+    enough = bool(errors) and not compared.cut_short
+    return Diagnosis(
+        verdict=Judgement.AGREE if enough else Judgement.INCONCLUSIVE,
+        sentence="",
+        reference_engine=reference.engine or "reference",
+        candidate_engine=candidate.engine or "candidate",
+        coverage=Coverage(
+            paired=len(compared.pairs),
+            unpaired=sum(item.side is Side.CANDIDATE for item in compared.unpaired),
+            replayed=0,
+            modules=len(modules),
+            modules_checked=len(checked & modules),
+        ),
+        inputs=inputs,
+        growth=tuple(
+            Growth(
+                tensor=pair.reference.name,
+                inherited=error,
+                local=float("nan"),
+                excess=float("nan"),
+            )
+            for pair, error in errors
+        ),
+        missing=() if enough else ("a part of the dumps could not be compared",),
+        notes=(*compared.notes, *reference.notes, *candidate.notes, _NOTE),
+    )
+
+
+def _with(draft: Diagnosis, *, cause: Cause, guilty: Guilty | None = None) -> Diagnosis:
+    if guilty is None:
+        return replace(draft, verdict=Judgement.DIVERGE, cause=cause)
+    culprit = Culprit(
+        side=Side.CANDIDATE,
+        engine=draft.candidate_engine,
+        module=guilty.module,
+        candidate_module=guilty.candidate_module,
+        tensor=guilty.tensor,
+        between=None,
+        spot=guilty.spot,
+    )
+    return replace(draft, verdict=Judgement.DIVERGE, cause=cause, culprit=culprit, guilty=(guilty,))

@@ -1,0 +1,96 @@
+"""Several candidates against one reference: the odd one out, which may be the reference."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from comparison.schema.diagnosis import Diagnosis, Judgement
+from comparison.schema.outcome import Side
+from diagnosis.checks import Check
+
+_ONE_ERROR = 0.1  # relative distance of two errors that are taken for the same
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """A diagnosis with the checks that found its guilty modules.
+
+    Attributes:
+        diagnosis: of one candidate.
+        guilty: by the reference's tensor name; empty where nothing was replayed.
+    """
+
+    diagnosis: Diagnosis
+    guilty: dict[str, Check]
+
+
+def vote(findings: Sequence[Finding]) -> Diagnosis:
+    """Join the diagnoses of several candidates.
+
+    Where all candidates are wrong in the same tensor by the same error, it is the reference that
+    is wrong.
+
+    Args:
+        findings: one a candidate, at least one.
+    """
+    diagnoses = tuple(finding.diagnosis for finding in findings)
+    if len(diagnoses) == 1:
+        return diagnoses[0]
+    shared = _shared_error(findings)
+    if shared is not None:
+        return _against_reference(diagnoses, shared)
+    wrong = [found for found in diagnoses if found.verdict is Judgement.DIVERGE]
+    unsure = [found for found in diagnoses if found.verdict is Judgement.INCONCLUSIVE]
+    chosen = (wrong or unsure or list(diagnoses))[0]
+    right = [found.candidate_engine for found in diagnoses if found.verdict is Judgement.AGREE]
+    sentence = " ".join(found.sentence for found in diagnoses)
+    if len(wrong) == 1 and right:
+        others = " and ".join([chosen.reference_engine, *right])
+        sentence = (
+            f"{others} agree, and {chosen.candidate_engine} is the odd one out: {chosen.sentence}"
+        )
+    return replace(chosen, sentence=sentence, candidates=diagnoses)
+
+
+def _shared_error(findings: Sequence[Finding]) -> str | None:
+    """Name the first guilty tensor of all candidates, if they all make one and the same error."""
+    first = findings[0]
+    for name, check in first.guilty.items():
+        others = [finding.guilty.get(name) for finding in findings[1:]]
+        if all(other is not None and _same_error(check, other) for other in others):
+            return name
+        return None  # only the first fault is nobody else's consequence
+    return None
+
+
+def _same_error(left: Check, right: Check) -> bool:
+    if left.floor is None or right.floor is None or left.places != right.places:
+        return False
+    if left.candidate.shape != right.candidate.shape:
+        return False
+    mine = np.asarray(left.candidate).astype(np.float64) - left.exact
+    theirs = np.asarray(right.candidate).astype(np.float64) - right.exact
+    size = max(float(np.linalg.norm(mine)), float(np.linalg.norm(theirs)))
+    return float(np.linalg.norm(mine - theirs)) < _ONE_ERROR * size
+
+
+def _against_reference(diagnoses: tuple[Diagnosis, ...], tensor: str) -> Diagnosis:
+    first = diagnoses[0]
+    engines = " and ".join(found.candidate_engine for found in diagnoses)
+    culprit = first.culprit
+    module = tensor if culprit is None else culprit.module
+    return replace(
+        first,
+        culprit=None
+        if culprit is None
+        else replace(culprit, side=Side.REFERENCE, engine=first.reference_engine),
+        sentence=(
+            f"{first.reference_engine}, the reference, is the odd one out: {engines} differ from "
+            f"it by the same error in {module} (shown by {tensor}), so it is the reference that "
+            "is wrong there, or all others share one fault."
+        ),
+        candidates=diagnoses,
+    )

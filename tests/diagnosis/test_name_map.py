@@ -1,0 +1,89 @@
+"""Pairs that a user gives."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from comparison.align.pairing import Listing, pair_tensors
+from comparison.schema.errors import BadInputError
+from comparison.schema.tensor_entry import TensorEntry
+from diagnosis.name_map import Counterpart, map_of, read_map, with_map
+
+
+def entries(path: str, *names: str, steps: int = 2) -> tuple[TensorEntry, ...]:
+    return tuple(
+        TensorEntry(name=name, step=step, order=order, path=Path(path) / name)
+        for step in range(steps)
+        for order, name in enumerate(names)
+    )
+
+
+REFERENCE = entries("r", "model.a-output", "model.b-output", "model.c-output")
+CANDIDATE = entries("c", "model.a-output", "net.x-output", "net.yz-output")
+PAIRING = pair_tensors(
+    Listing(entries=REFERENCE, engine="torch"), Listing(entries=CANDIDATE, engine="torch")
+)
+
+
+def test_a_map_adds_pairs_in_every_step_and_takes_them_off_the_list() -> None:
+    names = {"model.b-output": Counterpart(candidate="net.x-output")}
+    found = with_map(PAIRING, names, REFERENCE, CANDIDATE)
+    added = [pair for pair in found.pairs if pair.reason == "given by the map"]
+    assert [(pair.reference.name, pair.candidate.name, pair.reference.step) for pair in added] == [
+        ("model.b-output", "net.x-output", 0),
+        ("model.b-output", "net.x-output", 1),
+    ]
+    assert {item.entry.name for item in found.unpaired} == {"model.c-output", "net.yz-output"}
+
+
+def test_a_map_wins_over_equal_names() -> None:
+    names = {"model.c-output": Counterpart(candidate="model.a-output")}
+    found = with_map(PAIRING, names, REFERENCE, CANDIDATE)
+    assert {pair.reference.name for pair in found.pairs} == {"model.c-output"}
+
+
+def test_parts_of_a_fused_tensor_go_through_a_file_and_back(tmp_path: Path) -> None:
+    parts = ("model.b-output", "model.c-output")
+    names = {part: Counterpart(candidate="net.yz-output", parts=parts) for part in parts}
+    found = with_map(PAIRING, names, REFERENCE, CANDIDATE)
+    assert [pair.fused.position for pair in found.pairs if pair.fused] == [0, 0, 1, 1]
+    path = tmp_path / "map.json"
+    path.write_text(json.dumps(map_of(found)))
+    again = read_map(path)
+    assert {name: again[name] for name in parts} == names
+    assert again["model.a-output"] == Counterpart(candidate="model.a-output")
+
+
+def test_names_that_do_not_exist_are_all_named_with_the_nearest() -> None:
+    names = {
+        "model.bb-output": Counterpart(candidate="net.x-output"),
+        "model.b-output": Counterpart(candidate="net.w-output"),
+    }
+    with pytest.raises(BadInputError) as error:
+        with_map(PAIRING, names, REFERENCE, CANDIDATE)
+    assert "the reference has no model.bb-output (nearest: model.b-output)" in str(error.value)
+    assert "the candidate has no net.w-output (nearest: net.x-output)" in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("{", "is not JSON"),
+        ("[]", "expected an object of the reference's tensors"),
+        ('{"a": 3}', "'a': expected a candidate's tensor"),
+        ('{"a": {"fused": "x", "parts": ["b"]}}', "with this tensor among the parts"),
+        ("[" * 100_000, "is not JSON"),
+    ],
+)
+def test_files_that_are_no_map_are_refused(content: str, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "map.json"
+    path.write_text(content)
+    with pytest.raises(BadInputError, match=r"map\.json") as error:
+        read_map(path)
+    assert message in str(error.value)
+
+
+def test_a_missing_map_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BadInputError, match="found no file at"):
+        read_map(tmp_path / "map.json")

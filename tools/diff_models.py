@@ -1,0 +1,150 @@
+"""From a model to the culprit: runs both sides and says who is wrong, where, and how badly."""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from comparison.schema.errors import BadInputError, UnwritableOutputError
+from tools.entry_point import run_command
+from tools.path_type import PathType
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from comparison.align.pairing import Pairing
+    from comparison.schema.diagnosis import Diagnosis
+    from test_common.batch_file import Prompt
+
+
+@click.command(
+    context_settings={"help_option_names": ["-h", "--help"], "show_default": True},
+    epilog="\b\n"
+    "diff_models --pipeline tiny-random/llama --reference torch --candidate max\n"
+    "diff_models --reference torch --candidate torch@my_oracle.py:FIXED --pipeline org/model\n"
+    "diff_models --reference torch_tensors/ --candidate max_tensors/\n\n"
+    "Exit codes: 0 agree, 1 diverge, 2 bad input or inconclusive. See docs/diff_models.md.",
+)
+@click.option("--pipeline", help="Oracle key, Hugging Face id, local folder, or FILE.py[:NAME].")
+@click.option("--reference", default="torch", help="Engine, ENGINE@ORACLE, or folder of a dump.")
+@click.option(
+    "--candidate", "candidates", multiple=True, required=True, help="The same; may be repeated."
+)
+@click.option("--prompt", "texts", multiple=True, help="Prompt; repeat it for more rows.")
+@click.option("--prompt-ids", multiple=True, help="Prompt as token ids, 1,5,7; repeat it too.")
+@click.option("--num-steps", type=int, default=3, help="Steps to run; the first is the prefill.")
+@click.option("--num-hidden-layers", default="all", metavar="N|all", help="Hidden layers to keep.")
+@click.option("--encoding", help="float32, bfloat16, ...  [default: the pipeline's first]")
+@click.option("--device", default="default", help="cpu, gpu, gpu:0,1, or default: what there is.")
+@click.option("--hf-config-overrides", metavar="JSON", help="Fields of the model's configuration.")
+@click.option("--prefer-module-v3", is_flag=True, help="Choose MAX's ModuleV3 architecture.")
+@click.option("--map", "map_file", type=PathType(), help="JSON file of pairs that win.")
+@click.option("--print-map", type=PathType(), help="Write the pairs that were found to this file.")
+@click.option("--keep-going", is_flag=True, help="Replay also where the inputs differ.")
+@click.option("-o", "--output", type=PathType(), help="Folder that keeps the dumps.")
+@click.option("--json", "json_file", type=PathType(), help="Write the whole result to this file.")
+def diff_models(**given: Any) -> int:
+    """Say which side is wrong, in which module, step and token row, or that they agree."""
+    from diagnosis.diff_models import DiffOptions, diff_sides
+    from diagnosis.name_map import read_map
+    from diagnosis.side_runs import RunOptions
+    from diagnosis.sides import parse_side
+    from test_common.local_transformers import offer_local_transformers
+
+    _check_files(given["output"], json=given["json_file"], **{"print-map": given["print_map"]})
+    names = {} if given["map_file"] is None else read_map(given["map_file"])
+    reference = parse_side(given["reference"])
+    candidates = [parse_side(text) for text in given["candidates"]]
+    offer_local_transformers()
+    run = RunOptions(
+        pipeline=given["pipeline"],
+        prompts=_prompts(given["texts"], given["prompt_ids"]),
+        num_steps=given["num_steps"],
+        num_hidden_layers=_layers(given["num_hidden_layers"]),
+        encoding=given["encoding"],
+        device=given["device"],
+        hf_config_overrides=_overrides(given["hf_config_overrides"]),
+        prefer_module_v3=given["prefer_module_v3"],
+    )
+    options = DiffOptions(
+        run=run,
+        output=given["output"],
+        keep_going=given["keep_going"],
+        names=names,
+        on_paired=partial(_write_map, given["print_map"]),
+    )
+    found = diff_sides(reference, candidates, options)
+    _report(found, given["json_file"])
+    return found.exit_code
+
+
+def _report(found: Diagnosis, json_file: Path | None) -> None:
+    from comparison.report.diagnosis_json import diagnosis_to_json
+    from comparison.report.diagnosis_text import diagnosis_lines
+    from comparison.store.atomic_file import write_text
+
+    print()
+    for line in diagnosis_lines(found):
+        print(line)
+    if json_file is not None:
+        write_text(json_file, diagnosis_to_json(found))
+
+
+def _write_map(path: Path | None, pairing: Pairing) -> None:
+    from comparison.store.atomic_file import write_text
+    from diagnosis.name_map import map_of
+
+    if path is not None:
+        write_text(path, json.dumps(map_of(pairing), indent=2) + "\n")
+
+
+def _check_files(output: Path | None, **files: Path | None) -> None:
+    """Refuse output files that cannot be made, before anything is run."""
+    from comparison.store.atomic_file import output_target
+
+    for name, path in files.items():
+        if path is not None and not output_target(path).parent.is_dir():
+            raise UnwritableOutputError(
+                f"--{name} needs a file in a folder that exists, got {path}"
+            )
+    if output is not None and output.exists() and any(output.iterdir()):
+        raise UnwritableOutputError(f"--output needs a new or empty folder, got {output}")
+
+
+def _prompts(texts: tuple[str, ...], ids: tuple[str, ...]) -> tuple[Prompt, ...]:
+    from test_common.batch_file import parse_token_ids
+
+    if texts and ids:
+        raise BadInputError("give prompts by one of --prompt and --prompt-ids")
+    return texts or tuple(parse_token_ids(text) for text in ids)
+
+
+def _layers(text: str) -> int | str:
+    """Parse `--num-hidden-layers`."""
+    if text == "all":
+        return text
+    try:
+        return int(text)
+    except ValueError:
+        message = f"--num-hidden-layers must be a number or 'all', got {text!r}"
+        raise BadInputError(message) from None
+
+
+def _overrides(text: str | None) -> dict[str, Any]:
+    """Parse `--hf-config-overrides`."""
+    if text is None:
+        return {}
+    try:
+        overrides = json.loads(text)
+    except (ValueError, RecursionError) as error:  # also numbers of thousands of digits
+        raise BadInputError(f"--hf-config-overrides is not JSON: {error}: {text!r:.80}") from error
+    if not isinstance(overrides, dict):
+        raise BadInputError(f"--hf-config-overrides must be a JSON object, got {text!r:.80}")
+    return overrides
+
+
+if __name__ == "__main__":
+    run_command(diff_models)
