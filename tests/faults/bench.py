@@ -13,7 +13,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from tests.faults.catalogue import all_pairs, fast_pairs
+from tests.faults.catalogue import all_pairs, fast_pairs, held_out_pairs
 from tests.faults.dump_pair import LogitDifference, logit_difference, write_pair
 from tests.faults.models import is_encoder, reference
 from tests.faults.pair import Pair
@@ -39,6 +39,7 @@ class Result:
         got: what the tool found, in words.
         sentence: the tool's sentence.
         seconds: how long the tool took.
+        held_out: as in Pair.
     """
 
     name: str
@@ -52,6 +53,7 @@ class Result:
     got: str
     sentence: str
     seconds: float
+    held_out: bool = False
 
     @property
     def is_false_alarm(self) -> bool:
@@ -121,6 +123,7 @@ def _result(pair: Pair, found: Any, sentence: str, begin: float) -> Result:
         got=f"{verdict} {module} {cause} {_told(spot)}",
         sentence=sentence,
         seconds=time.perf_counter() - begin,
+        held_out=pair.held_out,
     )
 
 
@@ -181,18 +184,35 @@ def failures(results: Iterable[Result]) -> str:
     return "\n".join(found)
 
 
+def _pairs_of(part: str, *, fast: bool) -> tuple[Pair, ...]:
+    """Choose a part; the fast choice is of the first."""
+    match part:
+        case "held-out":
+            return held_out_pairs()
+        case "all" if not fast:
+            return (*all_pairs(), *held_out_pairs())
+        case _:
+            return fast_pairs() if fast else all_pairs()
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.faults.bench", description=__doc__)
     parser.add_argument("--kind", help="only this kind")
     parser.add_argument("--arch", help="only this architecture")
     parser.add_argument("--name", help="only pairs with this text in their name")
     parser.add_argument("--subset", choices=["all", "fast"], default="all")
+    parser.add_argument(
+        "--part",
+        choices=["first", "held-out", "all"],
+        default="all",
+        help="the pairs that the tool was made with, those it was not, or both",
+    )
     parser.add_argument("--json", type=Path, help="write all results to this file")
     parser.add_argument("--check-only", action="store_true", help="only check the pairs themselves")
     options = parser.parse_args(arguments)
     pairs = [
         pair
-        for pair in (fast_pairs() if options.subset == "fast" else all_pairs())
+        for pair in _pairs_of(options.part, fast=options.subset == "fast")
         if options.kind in (None, pair.kind)
         and options.arch in (None, pair.arch, pair.arch.partition("@")[0])
         and (options.name or "") in pair.name
@@ -211,7 +231,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             options.json.write_text(json.dumps([asdict(result) for result in results], indent=1))
     print(file=sys.stderr)
     if results:
-        print(table(results), failures(results), sep="\n\n")
+        for title, held_out in (("first part", False), ("held out", True)):
+            part = [r for r in results if r.held_out is held_out]
+            if part:
+                print(f"{title}:", table(part), failures(part), sep="\n\n")
     for line in invalid:
         print(f"INVALID {line}")
     print(f"{len(pairs)} pairs, {len(invalid)} invalid, {sum(not r.right for r in results)} wrong")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -16,6 +17,8 @@ from tests.faults import (
     plants_weights,
 )
 from tests.faults.disguise import PLAIN, Disguise, disguise_of
+from tests.faults.held_out import harmless as held_out_harmless
+from tests.faults.held_out.plants import PLANTS as HELD_OUT_PLANTS
 from tests.faults.models import LONG_ROWS, SHORT_ROWS, path_of
 from tests.faults.pair import Change, Pair, Plant, names_of
 
@@ -31,8 +34,22 @@ FAST_FAULTS, FAST_HARMLESS = 60, 60
 
 @cache
 def all_pairs() -> tuple[Pair, ...]:
-    """List all pairs, faults first; every other one of a kind is disguised."""
-    pairs = (*_faults(PLANTS), *harmless.pairs())
+    """List the pairs of the first part, faults first; every other one of a kind is disguised."""
+    return _unique((*_faults(PLANTS), *harmless.pairs()))
+
+
+@cache
+def held_out_pairs() -> tuple[Pair, ...]:
+    """List the pairs that were not there while the tool was made, in the same order."""
+    faults = [
+        replace(pair, name=f"held_out/{pair.name}", held_out=True)
+        for pair in _faults(HELD_OUT_PLANTS)
+    ]
+    others = [replace(pair, held_out=True) for pair in held_out_harmless.pairs()]
+    return _unique((*faults, *others))
+
+
+def _unique(pairs: tuple[Pair, ...]) -> tuple[Pair, ...]:
     names = [pair.name for pair in pairs]
     twice = {name for name in names if names.count(name) > 1}
     if twice:

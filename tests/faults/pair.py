@@ -86,6 +86,7 @@ class Pair:
         own_config: as in Plant.
         run: how the candidate is run: `batch`, `single`, or `right` padded.
         shift: a constant for each token may be added to the logits.
+        held_out: the pair belongs to the second part, written after the tool and blind to it.
     """
 
     name: str
@@ -103,6 +104,7 @@ class Pair:
     own_config: bool = False
     run: str = "batch"
     shift: bool = False
+    held_out: bool = False
     tags: tuple[str, ...] = field(default=())
 
     @property
