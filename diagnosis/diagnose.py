@@ -25,7 +25,7 @@ from diagnosis.candidate_tensors import CandidateTensors
 from diagnosis.checks import Check, Checker
 from diagnosis.choices import token_choices
 from diagnosis.guilt import is_guilty, worst
-from diagnosis.healing import harmless_differences
+from diagnosis.healing import CONSTANT_SHIFT, harmless_differences
 from diagnosis.inputs import input_differences
 from diagnosis.location import bad_places, describe_where, spot_of
 from diagnosis.module_watch import module_of
@@ -141,7 +141,7 @@ class _Diagnosing:
     ) -> Diagnosis:
         records = _merged([self._guilty(check, traced, candidate) for check in guilty])
         coverage = _coverage(traced, candidate, checks)
-        drift = None if guilty else _drift(unbroken, {item.tensor for item in harmless})
+        drift = None if guilty else _drift(unbroken, harmless)
         missing = self._missing(coverage, candidate)
         verdict = Judgement.DIVERGE if records or drift else Judgement.AGREE
         if verdict is Judgement.AGREE and not self._enough(coverage):
@@ -288,22 +288,17 @@ def _coverage(
     )
 
 
-def _drift(unbroken: Sequence[Check], harmless: Collection[str]) -> float | None:
+def _drift(unbroken: Sequence[Check], harmless: Collection[Harmless]) -> float | None:
     """Return how far the end is off where no single module is to blame."""
+    cleared = {item.tensor for item in harmless}
+    if any(item.reason == CONSTANT_SHIFT for item in harmless):
+        cleared.add("model-output_logits")  # the head's, passed on
     judged = [
-        check.excess
-        for check in unbroken
-        if check.excess is not None and not _is_or_passes_on(check.name, harmless)
+        check.excess for check in unbroken if check.excess is not None and check.name not in cleared
     ]
     if not judged or judged[-1].whole <= _DRIFT:
         return None
     return float(judged[-1].whole)
-
-
-def _is_or_passes_on(name: str, harmless: Collection[str]) -> bool:
-    """Tell a tensor that was cleared, and the model's own output where that is the logits."""
-    logits = any(cleared.rpartition("-")[0].endswith("lm_head") for cleared in harmless)
-    return name in harmless or (logits and name == "model-output_logits")
 
 
 def _growth(checks: Sequence[Check], unbroken: Sequence[Check]) -> list[Growth]:

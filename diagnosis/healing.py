@@ -6,7 +6,8 @@ all logits of a row: the tensor differs, and nothing that is computed from it do
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -16,7 +17,9 @@ from diagnosis.checks import Check, Checker
 from diagnosis.guilt import Limits, exceeds, is_guilty, limits_of
 from diagnosis.rounding import excess_error
 
-_ROUNDS = 12  # how far a difference may travel before it has to be gone
+CONSTANT_SHIFT = "a constant is added to all logits of a row, which changes no probability"
+_ROUNDS = 16  # how far a difference may travel before it has to be gone
+_PLAIN = 1000.0  # times rounding; a difference of that size is not overlooked
 _SEVERAL = 4.0  # times the limits, where the rounding of several modules adds up
 _LOGITS = ("lm_head", "logits")
 
@@ -33,16 +36,30 @@ def harmless_differences(
     """
     constant = [check for check in guilty if _is_constant_shift(check)]
     for check in constant:
-        yield Harmless(
-            tensor=check.name,
-            reason="a constant is added to all logits of a row, which changes no probability",
-        )
-    rest = [check for check in guilty if check.name not in {known.name for known in constant}]
-    for scope, group in _groups(rest).items():
-        where = _healed_at(checker, checks, group, scope)
-        if where is not None:
-            for check in group:
-                yield Harmless(tensor=check.name, reason=f"the difference is gone at {where}")
+        yield Harmless(tensor=check.name, reason=CONSTANT_SHIFT)
+    shifted = {check.name for check in constant}
+    rest = {check.name: check for check in guilty if check.name not in shifted}
+    for scope, group in _groups(list(rest.values())).items():
+        left = [check for check in group if check.name in rest]
+        healed = _healed(checker, checks, left, scope) if left else None
+        if healed is None:
+            continue
+        for name in healed.tensors:
+            if rest.pop(name, None) is not None:
+                yield Harmless(tensor=name, reason=f"the difference is gone at {healed.where}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Healed:
+    """Differences that are gone.
+
+    Attributes:
+        tensors: those that differ.
+        where: the first tensor that they go into and that is right.
+    """
+
+    tensors: tuple[str, ...]
+    where: str
 
 
 def _is_constant_shift(check: Check) -> bool:
@@ -68,31 +85,64 @@ def _groups(guilty: Sequence[Check]) -> dict[str, list[Check]]:
     return groups
 
 
-def _healed_at(
+def _healed(
     checker: Checker, checks: Sequence[Check], group: Sequence[Check], scope: str
-) -> str | None:
+) -> _Healed | None:
     """Let the reference go on with its own values, and see where the candidate is right again.
 
     What is wrong then only for the candidate's own values is let go of too, as long as it lies
-    within the module that combines the group: a difference that leaves it is no harmless one.
+    near the module that combines the group: a difference that goes further is no harmless one.
+    What is guilty otherwise, and right then, is cleared as well: a norm's weight may be folded
+    into the next projection.
     """
     known = {check.name: check for check in checks}
-    if not any(name.startswith(f"{scope}-output") for name in known):
-        scope = scope.rpartition(".")[0] or scope  # where its result is first seen
+    near = scope.rpartition(".")[0] or scope
     innocent = {check.name for check in checks if not is_guilty(check)}
     loose = {check.name for check in group}
     for _ in range(_ROUNDS):
         again = checker.again(checks, unpinned=loose)
         spoiled = {name for name in innocent - loose if not _is_right(again[name])}
         if not spoiled:
-            right = [name for name, check in again.items() if _is_right(check)]
-            return _first_changed(known, again, right)
+            return _outcome(group, known, again, loose | innocent)
         # What comes later may be wrong only for this one.
         earliest = min(spoiled, key=lambda name: known[name].order)
-        if not _within(known[earliest].owner, scope):
+        if not _within(known[earliest].owner, near):
             return None
-        loose.add(earliest)
+        loose |= {name for name in spoiled if _is_alias(again[name], again[earliest])}
     return None
+
+
+def _outcome(
+    group: Sequence[Check],
+    before: dict[str, Check],
+    after: dict[str, Check],
+    expected: Collection[str],
+) -> _Healed | None:
+    """Say where the group's difference is gone, None where nothing shows that it is."""
+    right = [check for check in after.values() if _is_right(check)]
+    changed = [check for check in right if _matters(before[check.name], check)]
+    cleared = [check.name for check in changed if check.name not in expected]
+    if not changed and max(map(_size, group)) > _PLAIN:
+        # A difference as large as this that nothing notices: one that cancels, such as q and k.
+        changed = [check for check in right if _depends(before[check.name], check)]
+    if not changed:
+        return None
+    first = min(changed, key=lambda check: check.order)
+    return _Healed(tensors=(*(check.name for check in group), *cleared), where=first.name)
+
+
+def _is_alias(check: Check, other: Check) -> bool:
+    return check.name == other.name or (
+        check.exact.size > 0 and np.array_equal(check.exact, other.exact, equal_nan=False)
+    )
+
+
+def _size(check: Check) -> float:
+    return float("inf") if check.excess is None else check.excess.whole
+
+
+def _depends(before: Check, after: Check) -> bool:
+    return not np.array_equal(before.exact, after.exact, equal_nan=True)
 
 
 def _within(owner: str, scope: str) -> bool:
@@ -115,18 +165,8 @@ def _added_up(check: Check) -> Limits:
     )
 
 
-def _first_changed(
-    before: dict[str, Check], after: dict[str, Check], names: Iterable[str]
-) -> str | None:
-    """Name the first tensor that the group goes into, and that is right all the same.
-
-    The group's difference must matter there: one that is lost in rounding is not healed.
-    """
-    changed = [after[name] for name in names if _matters(before[name], after[name])]
-    return min(changed, key=lambda check: check.order).name if changed else None
-
-
 def _matters(before: Check, after: Check) -> bool:
+    """Tell whether the group's difference is seen there, and not lost in rounding."""
     if before.floor is None:
         return not np.array_equal(before.exact, after.exact)
     change = excess_error(before.exact, after.exact, before.floor)
