@@ -13,6 +13,7 @@ from test_common.model_load_errors import is_offline
 from test_common.source_name import short_source_name, without_secrets
 
 TOTAL_SECONDS = 120.0
+_LAST_PORT = 65535
 _SECONDS_BETWEEN_BYTES = 30.0
 _PASSING_STATUS = (408, 429)  # the server waited in vain, or is asked too often
 _TLS_VARIABLES = ("SSL_CERT_FILE", "SSL_CERT_DIR", "SSLKEYLOGFILE")
@@ -88,12 +89,15 @@ def _parsed(address: str, name: str) -> Any:
     import httpx
 
     try:
-        return httpx.URL(address)
+        url = httpx.URL(address)
     # Its message may quote a password.
     except Exception as error:
         raise BadInputError(
             f"image {name} cannot be fetched: {type(error).__name__}, the address is none"
         ) from error
+    if (url.port or 0) > _LAST_PORT:
+        raise BadInputError(f"image {name} cannot be fetched: there is no port {url.port}")
+    return url
 
 
 def _client(name: str) -> Any:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from comparison.schema.errors import BadInputError
 from tools.entry_point import run_command
+from tools.option_values import parse_layers, parse_overrides
 from tools.path_type import PathType
 
 if TYPE_CHECKING:
@@ -87,8 +87,8 @@ def debug_model(**given: Any) -> int:
         style=PrintStyle.NATIVE if style is None else PrintStyle(style),
         **given
         | {
-            "num_hidden_layers": _layers(given["num_hidden_layers"]),
-            "hf_config_overrides": _overrides(given["hf_config_overrides"]),
+            "num_hidden_layers": parse_layers(given["num_hidden_layers"]),
+            "hf_config_overrides": parse_overrides(given["hf_config_overrides"]),
         },
     )
     checked_oracle(oracle)
@@ -150,30 +150,6 @@ def _prompts(
     if batch is not None:
         return read_batch(batch)
     return texts or tuple(parse_token_ids(text) for text in ids)
-
-
-def _layers(text: str) -> int | str:
-    """Parse `--num-hidden-layers`."""
-    if text == "all":
-        return text
-    try:
-        return int(text)
-    except ValueError:
-        message = f"--num-hidden-layers must be a number or 'all', got {text!r}"
-        raise BadInputError(message) from None
-
-
-def _overrides(text: str | None) -> dict[str, Any]:
-    """Parse `--hf-config-overrides`."""
-    if text is None:
-        return {}
-    try:
-        overrides = json.loads(text)
-    except (ValueError, RecursionError) as error:  # also numbers of thousands of digits
-        raise BadInputError(f"--hf-config-overrides is not JSON: {error}: {text!r:.80}") from error
-    if not isinstance(overrides, dict):
-        raise BadInputError(f"--hf-config-overrides must be a JSON object, got {text!r:.80}")
-    return overrides
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ import click
 
 from comparison.schema.errors import BadInputError, UnwritableOutputError
 from tools.entry_point import run_command
+from tools.option_values import parse_layers, parse_overrides
 from tools.path_type import PathType
 
 if TYPE_CHECKING:
@@ -63,10 +64,10 @@ def diff_models(**given: Any) -> int:
         pipeline=given["pipeline"],
         prompts=_prompts(given["texts"], given["prompt_ids"]),
         num_steps=given["num_steps"],
-        num_hidden_layers=_layers(given["num_hidden_layers"]),
+        num_hidden_layers=parse_layers(given["num_hidden_layers"]),
         encoding=given["encoding"],
         device=given["device"],
-        hf_config_overrides=_overrides(given["hf_config_overrides"]),
+        hf_config_overrides=parse_overrides(given["hf_config_overrides"]),
         prefer_module_v3=given["prefer_module_v3"],
     )
     options = DiffOptions(
@@ -120,30 +121,6 @@ def _prompts(texts: tuple[str, ...], ids: tuple[str, ...]) -> tuple[Prompt, ...]
     if texts and ids:
         raise BadInputError("give prompts by one of --prompt and --prompt-ids")
     return texts or tuple(parse_token_ids(text) for text in ids)
-
-
-def _layers(text: str) -> int | str:
-    """Parse `--num-hidden-layers`."""
-    if text == "all":
-        return text
-    try:
-        return int(text)
-    except ValueError:
-        message = f"--num-hidden-layers must be a number or 'all', got {text!r}"
-        raise BadInputError(message) from None
-
-
-def _overrides(text: str | None) -> dict[str, Any]:
-    """Parse `--hf-config-overrides`."""
-    if text is None:
-        return {}
-    try:
-        overrides = json.loads(text)
-    except (ValueError, RecursionError) as error:  # also numbers of thousands of digits
-        raise BadInputError(f"--hf-config-overrides is not JSON: {error}: {text!r:.80}") from error
-    if not isinstance(overrides, dict):
-        raise BadInputError(f"--hf-config-overrides must be a JSON object, got {text!r:.80}")
-    return overrides
 
 
 if __name__ == "__main__":
