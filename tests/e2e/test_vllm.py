@@ -18,6 +18,8 @@ from test_common.debug_run import DebugRun
 from test_common.intermediate_tensors import load_intermediate_tensors, tensors_of_module
 from tests.e2e.engine_runs import PROMPTS, EngineRuns, dump_of, keep_report, tokens_of
 
+pytestmark = pytest.mark.full  # test_three_engines.py runs vLLM in every run
+
 LLAMA, BERT = "tiny-random/llama", "tiny-random/bert"
 LAYERS = {"num_hidden_layers": 2}
 TOLERANCE = Tolerance(rtol=1e-4, atol=1e-4)  # float32 noise is 1e-6 to 1e-5 here
