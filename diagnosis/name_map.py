@@ -112,7 +112,7 @@ def with_map(
     """
     if not names:
         return pairing
-    mine, theirs = _by_name(reference), _by_name(candidate)
+    mine, theirs = entries_by_name(reference), entries_by_name(candidate)
     _check(names, mine, theirs)
     added = tuple(_pairs(names, mine, theirs))
     taken = set(names)
@@ -122,14 +122,14 @@ def with_map(
         for pair in pairing.pairs
         if pair.reference.name not in taken and pair.candidate.name not in wholes
     )
-    used = {id_of(entry) for pair in (*kept, *added) for entry in (pair.reference, pair.candidate)}
+    used = {_place(entry) for pair in (*kept, *added) for entry in (pair.reference, pair.candidate)}
     return Pairing(
         pairs=(*kept, *added),
-        unpaired=tuple(item for item in pairing.unpaired if id_of(item.entry) not in used),
+        unpaired=tuple(item for item in pairing.unpaired if _place(item.entry) not in used),
     )
 
 
-def id_of(entry: TensorEntry) -> tuple[str, str, int, int | None]:
+def _place(entry: TensorEntry) -> tuple[str, str, int, int | None]:
     """Return what tells one entry of two dumps from all others."""
     return str(entry.path), entry.name, entry.step, entry.rank
 
@@ -137,7 +137,8 @@ def id_of(entry: TensorEntry) -> tuple[str, str, int, int | None]:
 Places = dict[tuple[int | None, int], TensorEntry]
 
 
-def _by_name(entries: Sequence[TensorEntry]) -> dict[str, Places]:
+def entries_by_name(entries: Sequence[TensorEntry]) -> dict[str, Places]:
+    """Return each tensor's entries by rank and step."""
     found: dict[str, Places] = {}
     for entry in entries:
         found.setdefault(entry.name, {})[entry.rank, entry.step] = entry

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -83,10 +83,3 @@ def _copied(value: Any) -> Any:
     if isinstance(value, list | tuple) and type(value) in (list, tuple):
         return type(value)(_copied(item) for item in value)
     return value
-
-
-def lengths_of(calls: Sequence[ReferenceCall]) -> Iterator[int]:
-    """Give the number of tokens of each call that has tokens."""
-    for call in calls:
-        if call.tokens is not None:
-            yield call.tokens

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
@@ -18,6 +17,7 @@ from comparison.schema.errors import BadInputError
 from comparison.schema.outcome import Side
 from comparison.schema.tensor_entry import TensorEntry
 from comparison.store.dump import Dump
+from diagnosis.name_map import entries_by_name
 
 
 def with_structure(pairing: Pairing, dump: Dump, place: Callable[[], Sequence[Placed]]) -> Pairing:
@@ -67,7 +67,7 @@ def _planned(
     matches: Sequence[Match], loose: dict[Side, list[TensorEntry]]
 ) -> Iterator[PlannedPair]:
     """Spell matches out for each step and rank."""
-    mine, theirs = (_by_name(loose[side]) for side in (Side.REFERENCE, Side.CANDIDATE))
+    mine, theirs = (entries_by_name(loose[side]) for side in (Side.REFERENCE, Side.CANDIDATE))
     for match in matches:
         for at, candidate in theirs[match.candidate].items():
             reference = mine[match.reference].get(at)
@@ -81,15 +81,6 @@ def _planned(
             yield PlannedPair(
                 reference=reference, candidate=candidate, reason=match.reason, fused=fused
             )
-
-
-def _by_name(
-    entries: Sequence[TensorEntry],
-) -> defaultdict[str, dict[tuple[int | None, int], TensorEntry]]:
-    found: defaultdict[str, dict[tuple[int | None, int], TensorEntry]] = defaultdict(dict)
-    for entry in entries:
-        found[entry.name][entry.rank, entry.step] = entry
-    return found
 
 
 def _joined(pairing: Pairing, added: Sequence[PlannedPair]) -> Pairing:
