@@ -19,7 +19,7 @@ from comparison.align.rows import Layout
 from comparison.align.structure import Placed
 from comparison.align.token_rows import TokenRow, token_rows
 from comparison.numerics.dtypes import Array
-from comparison.schema.errors import BadInputError
+from comparison.schema.errors import BadInputError, CorruptFileError
 from comparison.schema.manifest import Padding
 from comparison.schema.tensor_entry import TensorEntry
 from comparison.store.dump import Dump
@@ -87,6 +87,7 @@ class CandidateTensors:
         self._padding = Padding.NONE if manifest is None else manifest.padding
         self._read = lru_cache(maxsize=_CACHED_TENSORS)(dump.read)
         self.unusable: dict[str, str] = {}
+        self.unreadable: dict[str, str] = {entry.name: why for entry, why in dump.problems.items()}
 
     def names(self) -> Sequence[str]:
         """Return the reference's tensors that have a counterpart."""
@@ -99,13 +100,17 @@ class CandidateTensors:
     def pinned(self, name: str) -> Pinned | None:
         """Return the candidate's values of one of the reference's tensors.
 
-        Why there are none for a tensor that has a counterpart is kept in `unusable`.
+        Why there are none for a tensor that has a counterpart is kept in `unusable`, and
+        in `unreadable` as well where its file is damaged.
         """
         pairs = self._pairs.get(name)
         if not pairs:
             return None
         try:
             return self._joined(name, pairs)
+        except CorruptFileError as error:
+            self.unreadable[name] = self.unusable[name] = str(error)
+            return None
         except BadInputError as error:
             self.unusable[name] = str(error)
             return None

@@ -144,7 +144,8 @@ class _Diagnosing:
         drift = None if guilty else _drift(unbroken, harmless)
         missing = self._missing(coverage, candidate)
         verdict = Judgement.DIVERGE if records or drift else Judgement.AGREE
-        if verdict is Judgement.AGREE and not self._enough(coverage):
+        enough = self._enough(coverage) and not candidate.unreadable
+        if verdict is Judgement.AGREE and not enough:
             verdict = Judgement.INCONCLUSIVE
         culprit = self._culprit(records[0]) if records else None
         cause = Cause() if records else None
@@ -222,6 +223,9 @@ class _Diagnosing:
         if coverage.modules_checked <= _LEAST_COVERAGE * coverage.modules:
             checked = f"{coverage.modules_checked} of {coverage.modules}"
             missing.insert(0, f"only {checked} modules could be checked")
+        if candidate.unreadable:
+            first = next(iter(candidate.unreadable.values()))
+            missing.insert(0, f"{len(candidate.unreadable)} tensors cannot be read: {first}")
         if not self._dump.complete:
             why = "; ".join(self._dump.notes) or "the run was cut off"
             missing.insert(0, f"the candidate's dump is not complete: {why}")

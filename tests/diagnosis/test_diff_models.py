@@ -193,6 +193,17 @@ def test_other_token_ids_are_the_verdict_unless_told_to_go_on(tmp_path: Path) ->
     assert on.verdict is Judgement.AGREE
 
 
+def test_a_damaged_file_is_no_agreement(tmp_path: Path) -> None:
+    model = tiny_llama()
+    diff_models(model, copy.deepcopy(model), ROWS, options=DiffOptions(output=tmp_path))
+    damaged = tmp_path / "candidate" / "0" / "model.lm_head-output.pt"
+    damaged.write_bytes(damaged.read_bytes()[:200])
+    found = diff_models(model, tmp_path / "candidate", ROWS)
+    assert (found.verdict, found.exit_code) == (Judgement.INCONCLUSIVE, 2)
+    assert "cannot be read" in found.sentence
+    assert "model.lm_head-output.pt" in found.sentence
+
+
 def test_plain_modules_are_diffed_on_tensors() -> None:
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Linear(6, 10), torch.nn.GELU(), torch.nn.Linear(10, 3))
