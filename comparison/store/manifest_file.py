@@ -16,6 +16,7 @@ from comparison.schema.manifest import (
     RawTensor,
     Row,
     Skip,
+    Stretch,
 )
 from comparison.store.atomic_file import write_text
 from comparison.store.regular_file import open_regular
@@ -161,8 +162,34 @@ def _manifest(fields: _Fields) -> Manifest:
             path: _raw_tensor(fields.inner(value, f"raw_tensors[{path}]"))
             for path, value in raw_tensors.items()
         },
+        config_reads=_config_reads(fields),
+        stretches=_stretches(fields),
         schema_version=fields.integer("schema_version"),
     )
+
+
+def _stretches(fields: _Fields) -> tuple[tuple[Stretch, ...], ...]:
+    steps: list[Any] = fields.take("stretches", list, [])
+    return tuple(
+        fields.inner({"step": step}, f"stretches[{number}]").records("step", _stretch)
+        for number, step in enumerate(steps)
+    )
+
+
+def _stretch(fields: _Fields) -> Stretch:
+    return Stretch(
+        row=fields.integer("row"),
+        first=fields.integer("first"),
+        count=fields.integer("count", least=1),
+    )
+
+
+def _config_reads(fields: _Fields) -> dict[str, list[str]] | None:
+    table = fields.optional("config_reads", dict)
+    if table is None:
+        return None
+    inner = fields.inner(table, "config_reads")
+    return {name: list(inner.texts(name)) for name in table}
 
 
 def _row(fields: _Fields) -> Row:

@@ -6,6 +6,7 @@ a JSON object from name to dtype, shape and byte range, then the data, without h
 
 import json
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -16,6 +17,7 @@ import numpy as np
 from comparison.numerics.dtypes import Array, dtype_of_name
 from comparison.schema.errors import CorruptFileError, UnsupportedFormatError
 from comparison.schema.outcome import Shape
+from comparison.store.atomic_file import atomic_file
 from comparison.store.mapped_array import check_size, map_array, unpack_nibbles
 from comparison.store.regular_file import open_regular
 
@@ -92,19 +94,62 @@ def read_safetensors_tensor(path: Path, key: str) -> Array:
     return map_array(path, dtype=dtype, shape=stored.shape, offset=stored.begin)
 
 
+def read_safetensors_metadata(path: Path) -> dict[str, str]:
+    """Read the texts that a .safetensors file carries beside its tensors.
+
+    Raises:
+        CorruptFileError: the header is cut off or malformed, or its metadata are no texts.
+    """
+    header, _ = _load_header(path, path.stat().st_size)
+    metadata = header.get("__metadata__", {})
+    if not isinstance(metadata, dict) or not all(isinstance(v, str) for v in metadata.values()):
+        raise _corrupt(path, "texts as __metadata__", f"{metadata!r:.60}")
+    return metadata
+
+
+def write_safetensors(
+    path: Path, tensors: Mapping[str, Array], *, metadata: Mapping[str, str]
+) -> None:
+    """Write arrays of float64, whole or not at all.
+
+    Args:
+        path: the file.
+        tensors: by name, float64 of any shape.
+        metadata: texts to carry beside them.
+
+    Raises:
+        UnwritableOutputError: the folder does not exist or cannot be written.
+    """
+    header: dict[str, Any] = {"__metadata__": dict(metadata)}
+    end = 0
+    for name, array in tensors.items():
+        begin, end = end, end + array.size * 8
+        header[name] = {"dtype": "F64", "shape": list(array.shape), "data_offsets": [begin, end]}
+    text = json.dumps(header).encode("utf-8")
+    text += b" " * (-len(text) % 8)  # data begin at a multiple of 8, as the format asks for
+    with atomic_file(path) as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        for array in tensors.values():
+            file.write(np.ascontiguousarray(array, dtype="<f8").tobytes())
+
+
 @lru_cache(maxsize=4)  # a file of a thousand tensors is parsed once, not a thousand times
 def _read_header(path: Path, size_bytes: int, _mtime_ns: int) -> dict[str, StoredTensor]:
+    header, data_begin = _load_header(path, size_bytes)
+    header.pop("__metadata__", None)
+    table = {name: _parse_entry(path, name, entry, data_begin) for name, entry in header.items()}
+    _check_ranges(path, table, data_begin, size_bytes)
+    return table
+
+
+def _load_header(path: Path, size_bytes: int) -> tuple[dict[str, Any], int]:
+    """Return the header's object and where the data begin."""
     with open_regular(path) as file:
         prefix = file.read(8)
         header_bytes = int.from_bytes(prefix, "little")
         if len(prefix) < 8 or header_bytes > min(size_bytes - 8, _MAX_HEADER_BYTES):
             raise _corrupt(path, f"a header within {size_bytes} bytes", f"{header_bytes}")
-        header = _parse_json(path, file.read(header_bytes))
-    data_begin = 8 + header_bytes
-    header.pop("__metadata__", None)
-    table = {name: _parse_entry(path, name, entry, data_begin) for name, entry in header.items()}
-    _check_ranges(path, table, data_begin, size_bytes)
-    return table
+        return _parse_json(path, file.read(header_bytes)), 8 + header_bytes
 
 
 def _parse_json(path: Path, text: bytes) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from comparison.schema.tensor_names import name_of_stem
 from comparison.store.manifest_file import MANIFEST_NAME
 from comparison.store.regular_file import open_regular
 from comparison.store.tensor_file import TENSOR_SUFFIXES, list_file
+from comparison.store.weights_file import WEIGHTS_NAME
 
 ORDER_FILE_NAME = "tensor_names.txt"
 # A sketch holds summaries of tensors under the tensors' own names.
@@ -110,6 +111,8 @@ def _tensor_files(
     for path in sorted(folder.iterdir()):
         if path.name in _NOT_TENSORS or path.name in read_apart:
             continue
+        if path.name == WEIGHTS_NAME and manifest is not None:
+            continue  # a folder made by hand may call its tensors so
         is_tensor = path.suffix in TENSOR_SUFFIXES
         if path.name.startswith("."):
             if is_tensor or path.suffix == _TEMPORARY_SUFFIX:

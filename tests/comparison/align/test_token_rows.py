@@ -77,6 +77,12 @@ def test_last_tokens_alone_are_told_from_whole_rows() -> None:
     assert [row.positions.tolist() for row in found] == [[4], [2]]
 
 
+def test_one_value_a_row_is_no_last_token_where_none_is_kept_alone() -> None:
+    pooled = np.stack([row[-1] for row in _rows()])
+    layout = Layout(padding=Padding.RIGHT, lengths=LENGTHS, step=0, last_tokens=False)
+    assert token_rows(pooled, layout, WANTED) is None
+
+
 def test_masks_are_cut_on_both_axes() -> None:
     mask = np.arange(50).reshape(2, 1, 5, 5)
     layout = Layout(padding=Padding.LEFT, lengths=LENGTHS, step=0)

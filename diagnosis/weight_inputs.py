@@ -1,0 +1,114 @@
+"""What unlike weights mean for a verdict: not given alike, and maybe the cause."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from typing import TYPE_CHECKING
+
+from comparison.schema.diagnosis import Cause, Culprit, InputDifference
+from comparison.store.dump import Dump
+from comparison.store.weights_file import read_weights
+from diagnosis.weight_finding import WeightComparison, WeightFinding, WeightKind, owner_of
+from diagnosis.weights import compare_weights
+
+if TYPE_CHECKING:
+    import torch
+
+_CAUSES = {
+    WeightKind.TRANSPOSED: "transpose",
+    WeightKind.PERMUTED_ROWS: "permutation",
+    WeightKind.PERMUTED_COLUMNS: "permutation",
+    WeightKind.TIED: "tied_weights",
+    WeightKind.DUPLICATED_SHARD: "shard",
+}
+_OTHER_CAUSE = "weights"
+
+
+def weights_against(model: torch.nn.Module, dump: Dump) -> WeightComparison | None:
+    """Compare the weights of a reference in hand with those that a dump tells.
+
+    Args:
+        model: the reference.
+        dump: the candidate's.
+
+    Returns:
+        None where the dump does not tell its weights.
+
+    Raises:
+        BadInputError: its record of weights cannot be read.
+    """
+    from test_common.weight_recorder import weights_of_module
+
+    theirs = read_weights(dump.path)
+    return None if theirs is None else compare_weights(weights_of_module(model), theirs)
+
+
+def dumped_weights(reference: Dump, candidate: Dump) -> WeightComparison | None:
+    """Compare the weights that two dumps tell, None where one of them does not.
+
+    Raises:
+        BadInputError: a record of weights cannot be read.
+    """
+    ours, theirs = read_weights(reference.path), read_weights(candidate.path)
+    return None if ours is None or theirs is None else compare_weights(ours, theirs)
+
+
+def weight_differences(weights: WeightComparison | None) -> Iterator[InputDifference]:
+    """Yield what differs, one a kind; none of it alone makes a run wrong."""
+    by_kind: dict[WeightKind, list[WeightFinding]] = {}
+    for finding in () if weights is None else weights.findings:
+        by_kind.setdefault(finding.kind, []).append(finding)
+    for kind, findings in by_kind.items():
+        first = findings[0]
+        more = f" and {len(findings) - 1} more" if len(findings) > 1 else ""
+        yield InputDifference(
+            kind="weights",
+            what=f"{kind} weights",
+            reference=f"{', '.join(first.reference)}{more}",
+            candidate=f"{first.candidate or 'nowhere'}: {first.evidence}",
+            decisive=False,
+        )
+
+
+def weight_cause(
+    weights: WeightComparison | None, culprit: Culprit | None, judged: Collection[str]
+) -> Cause | None:
+    """Say that a module is wrong for its weights, where these differ.
+
+    Args:
+        weights: what differs.
+        culprit: the first module that is wrong by itself.
+        judged: modules whose output was judged; one that was, and is right, has right weights.
+
+    Returns:
+        None where the culprit's weights are the reference's, or are not known.
+    """
+    if weights is None or culprit is None:
+        return None
+    found = [*weights.findings, *weights.conventions]
+    for finding in found:
+        if _is_of(finding.module, culprit.module, judged):
+            names = " and ".join(finding.reference)
+            where = f" ({finding.candidate})" if finding.candidate else ""
+            return Cause(
+                id=_CAUSES.get(finding.kind, _OTHER_CAUSE),
+                evidence=f"{names}{where} is {finding.kind}: {finding.evidence}",
+            )
+    for name in weights.absent:
+        if _is_of(owner_of(name), culprit.module, judged):
+            return Cause(
+                id=_OTHER_CAUSE,
+                evidence=f"{name} is missing: the candidate has no weight of that name or value",
+            )
+    return None
+
+
+def _is_of(owner: str, culprit: str, judged: Collection[str]) -> bool:
+    """Tell whether a weight's module is the culprit, or a part of it that is not seen by itself."""
+    if owner == culprit:
+        return True
+    if not owner.startswith(f"{culprit}."):
+        return False
+    inner = owner.removeprefix(f"{culprit}.").split(".")
+    between = (".".join([culprit, *inner[: n + 1]]) for n in range(len(inner)))
+    return not any(module in judged for module in between)
