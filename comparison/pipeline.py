@@ -13,6 +13,7 @@ from comparison.align.pairing import (
 )
 from comparison.align.rows import Aligned, Layout, align_arrays
 from comparison.align.shards import join_aligned
+from comparison.chunks import joined_chunks, skipped_tokens
 from comparison.numerics.dtypes import Array
 from comparison.numerics.metrics import measure_blocks
 from comparison.pair_reader import PairReader, ReadPair
@@ -87,7 +88,7 @@ def _open_both(reference: Path, candidate: Path) -> tuple[Dump, Dump]:
     problems: list[BadInputError] = []
     for path in (reference, candidate):
         try:
-            dumps.append(open_dump(path))
+            dumps.append(joined_chunks(open_dump(path)))
         except BadInputError as error:
             problems.append(error)
     if len(problems) == 1:
@@ -178,11 +179,13 @@ class _Run:
                 padding=_padding(self._reference),
                 lengths=lengths[0] or lengths[1],
                 step=planned.reference.step,
+                skipped=skipped_tokens(self._reference),
             ),
             candidate_layout=Layout(
                 padding=_padding(self._candidate),
                 lengths=lengths[1] or lengths[0],
                 step=planned.candidate.step,
+                skipped=skipped_tokens(self._candidate),
             ),
             allow_reshape=self._options.allow_reshape,
         )

@@ -18,7 +18,7 @@ Towers of multimodal models are called `vision` in all of them:
 import re
 from dataclasses import dataclass
 
-from comparison.schema.tensor_names import TensorName, parse_tensor_name
+from comparison.schema.tensor_names import TensorName, is_operation_name, parse_tensor_name
 
 # Modules that get one tensor, so that their first input means the same on every engine.
 _ONE_INPUT = re.compile(
@@ -90,6 +90,8 @@ def differs_by_engine(name: str) -> bool:
     Args:
         name: tensor name that canonical_name knows no meaning of.
     """
+    if is_operation_name(name):
+        return True
     parsed = parse_tensor_name(name)
     if parsed is None or not was_hooked(name):
         return False

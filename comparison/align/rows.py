@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from comparison.numerics.blocks import Block
 from comparison.numerics.dtypes import Array
-from comparison.schema.manifest import Padding
+from comparison.schema.manifest import Padding, Stretch
 from comparison.schema.outcome import NotComparable, Shape, ShapeDiffers
 
 _PADDED = (Padding.LEFT, Padding.RIGHT, Padding.NONE)
@@ -26,11 +26,24 @@ class Layout:
         padding: how they share a batch; None where it is not known.
         lengths: prompt tokens a row; empty where they are not known.
         step: 0 for the prefill.
+        last_tokens: whether a tensor with one value a row may hold each row's last token alone.
+        stretches: which tokens of which rows the step computed, in their order; None where that is
+            all of each prompt in step 0, and one token a row in every other step.
+        skipped: tokens at each row's start that the tensors of step 0 lack; empty for none.
     """
 
     padding: Padding | None
     lengths: tuple[int, ...]
     step: int
+    last_tokens: bool = True
+    stretches: tuple[Stretch, ...] | None = None
+    skipped: tuple[int, ...] = ()
+
+    def held(self) -> tuple[int, ...]:
+        """Return the number of prompt tokens a row that the tensors of step 0 hold."""
+        if self.step or not self.skipped:
+            return self.lengths
+        return tuple(n - lost for n, lost in zip(self.lengths, self.skipped, strict=True))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,6 +102,8 @@ def align_arrays(
         allow_reshape: take tensors of equal element count for the same in row-major order.
     """
     same_shape = reference.shape == candidate.shape
+    if reference_layout.skipped != candidate_layout.skipped:
+        same_shape = False
     if same_shape and not _pads_on_both(reference_layout, candidate_layout):
         return _whole(reference, candidate)
     choices = list(_choices(reference, candidate, reference_layout, candidate_layout))
@@ -123,7 +138,10 @@ def _choices(
 ) -> Iterator[Aligned]:
     """Give the ways to read both sides that fit; whole rows go before last tokens."""
     readings = [
-        (left, right)
+        (
+            _without(left, candidate_layout, reference_layout),
+            _without(right, reference_layout, candidate_layout),
+        )
         for left in _readings(reference, reference_layout)
         for right in _readings(candidate, candidate_layout)
     ]
@@ -139,6 +157,16 @@ def _choices(
             yield _join(left, right, last=True)
 
 
+def _without(rows: _Rows, other: Layout, own: Layout) -> _Rows:
+    """Leave out the tokens at each row's start that the other side lacks."""
+    if not other.skipped or own.step or not rows.whole_rows:
+        return rows
+    have = own.skipped or (0,) * len(own.lengths)
+    lost = [max(theirs - mine, 0) for theirs, mine in zip(other.skipped, have, strict=True)]
+    cut = tuple(row[first:] for row, first in zip(rows.rows, lost, strict=True))
+    return _Rows(rows=cut, source=f"{rows.source} without what was cached", whole_rows=True)
+
+
 def _fits(left: _Rows, right: _Rows) -> bool:
     if len(left.rows) != len(right.rows):
         return False
@@ -151,7 +179,7 @@ def _fits(left: _Rows, right: _Rows) -> bool:
 
 def _readings(array: Array, layout: Layout) -> Iterator[_Rows]:
     """Give the ways in which a tensor can hold the rows."""
-    lengths, step = layout.lengths, layout.step
+    lengths, step = layout.held(), layout.step
     if not lengths or array.ndim == 0:
         return
     now = lengths if step == 0 else (1,) * len(lengths)

@@ -173,3 +173,38 @@ def _blocks(name: str) -> int | None:
     if parsed.side != fused_side:
         return 1
     return None if last in _UNEQUAL_BLOCKS else _EQUAL_BLOCKS.get(last, 1)
+
+
+def shares_of_heads(whole: int, ranks: int) -> Iterator[tuple[int, int]]:
+    """Give the ways in which ranks share the first axis of a token's value.
+
+    Args:
+        whole: its size.
+        ranks: number of ranks.
+
+    Yields:
+        The size of one rank's part, and that every how-manieth rank holds a part of its own: with
+        fewer heads of keys than ranks, several ranks hold the same head.
+    """
+    for copies in range(1, ranks):
+        if ranks % copies == 0 and (whole * copies) % ranks == 0:
+            yield whole * copies // ranks, copies
+
+
+def sizes_on_rank(sizes: Sequence[int | None], total: int, *, ranks: int) -> tuple[int | None, ...]:
+    """Say how large each part of a fused projection is on one rank.
+
+    Args:
+        sizes: last dimension of each whole part; None where it is not known.
+        total: last dimension of one rank's fused tensor.
+        ranks: number of ranks.
+    """
+    known = [size for size in sizes if size is not None]
+    if len(known) == len(sizes) and sum(known) not in (total, ranks * total):
+        first, others = known[0] // ranks, len(known) - 1
+        rest = (total - first) // max(others, 1)  # heads of keys that several ranks share
+        if rest > 0 and first + rest * others == total:
+            return (first, *(rest,) * others)
+    if sum(known) == total:
+        return tuple(sizes)
+    return tuple(None if size is None else size // ranks for size in sizes)

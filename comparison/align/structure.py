@@ -224,8 +224,6 @@ def _score(mine: Placed, theirs: Placed, chosen: dict[str, str]) -> float:
     if mine.is_integer != theirs.is_integer:
         return 0.0
     role, values = role_score(left.module, right.module), _value_score(mine, theirs)
-    if mine.is_integer and values < _PROVEN:
-        return 0.0
     elsewhere = 0.0
     for whole in (_template, _module_template):  # the tensor, or else its module
         wanted = chosen.get(whole(mine.name))
@@ -234,7 +232,15 @@ def _score(mine: Placed, theirs: Placed, chosen: dict[str, str]) -> float:
             break
     if max(role, values, elsewhere) <= 0.0:
         return 0.0  # the place and the size alone
+    if mine.is_integer and values < _PROVEN and not (elsewhere > 0 or _are_choices(mine, theirs)):
+        return 0.0
     return _SIZE_ALONE + role + values + elsewhere
+
+
+def _are_choices(mine: Placed, theirs: Placed) -> bool:
+    """Tell whether integers of one name hold several a token, as the chosen experts do."""
+    last = [name.rpartition(".")[2] for name in (mine.name, theirs.name)]
+    return last[0] == last[1] and max(mine.sizes.keys() & theirs.sizes.keys()) > 1
 
 
 def _value_score(mine: Placed, theirs: Placed) -> float:

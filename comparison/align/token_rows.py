@@ -4,14 +4,15 @@ Legend: B rows, S sequence with padding, T tokens of a row, N heads, D head size
 """
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 
 from comparison.align.rows import Layout
 from comparison.numerics.dtypes import Array
-from comparison.schema.manifest import Padding
+from comparison.schema.manifest import Padding, Stretch
 from comparison.schema.outcome import Shape
 
 
@@ -54,6 +55,8 @@ def token_rows(array: Array, layout: Layout, wanted: Wanted) -> tuple[TokenRow, 
         that shape by token.
     """
     if wanted.square and layout.lengths:
+        if layout.stretches is not None:
+            return None  # a part of a mask is not needed: its effect is seen where it is used
         return _square_rows(array, layout)
     size = math.prod(wanted.trailing)
     for exact in (True, False):  # heads may be flat on one side
@@ -73,6 +76,9 @@ def row_readings(array: Array, layout: Layout) -> Iterator[tuple[TokenRow, ...]]
     """Give each way in which a tensor can hold values by token, whole rows first."""
     if not layout.lengths or array.ndim == 0:
         return
+    if layout.stretches is not None:
+        yield from stretch_readings(array, layout, layout.stretches)
+        return
     lengths, step = layout.lengths, layout.step
     tokens = [length + step for length in lengths]  # so far, those generated before included
     now = lengths if step == 0 else (1,) * len(lengths)
@@ -81,11 +87,55 @@ def row_readings(array: Array, layout: Layout) -> Iterator[tuple[TokenRow, ...]]
             yield _consecutive(array, now, step, lengths)
     else:
         yield from _padded(array, layout, tokens)
-    if array.shape[0] == len(lengths):  # only the last token of each row
+    if layout.last_tokens and array.shape[0] == len(lengths):  # only the last token of each row
         yield tuple(
             TokenRow(positions=np.array([count - 1]), values=array[row : row + 1])
             for row, count in enumerate(tokens)
         )
+
+
+def stretch_readings(
+    array: Array, layout: Layout, stretches: Sequence[Stretch]
+) -> Iterator[tuple[TokenRow, ...]]:
+    """Give each way in which a tensor can hold the tokens that a step computed.
+
+    Args:
+        array: as dumped: rows one after the other, a padded batch of them, or one value a row.
+        layout: of the dump.
+        stretches: what the step computed.
+    """
+    counts = [stretch.count for stretch in stretches]
+    flat = array[0] if array.ndim > 1 and array.shape[:2] == (1, sum(counts)) else array
+    if flat.shape[0] == sum(counts):
+        starts = np.cumsum([0, *counts])
+        yield _of_rows([flat[a:b] for a, b in pairwise(starts)], layout, stretches)
+    width = max(counts, default=0)
+    for axis in (1, 2) if array.ndim == 4 else (1,):
+        if array.ndim > axis and array.shape[0] == len(counts) and array.shape[axis] == width:
+            by_token = array.swapaxes(1, axis)  # [B, S, ...]
+            valid = [_valid(width, count, layout.padding) for count in counts]
+            parts = [by_token[row, place] for row, place in enumerate(valid)]
+            yield _of_rows(parts, layout, stretches)
+    if layout.last_tokens and array.shape[0] == len(counts):
+        ends = [replace(s, first=s.first + s.count - 1, count=1) for s in stretches]
+        yield _of_rows([array[row : row + 1] for row in range(len(counts))], layout, ends)
+
+
+def _of_rows(
+    parts: Sequence[Array], layout: Layout, stretches: Sequence[Stretch]
+) -> tuple[TokenRow, ...]:
+    """Put parts to their rows; a row without any gets an empty record."""
+    found: list[TokenRow] = []
+    for row in range(len(layout.lengths)):
+        own = [at for at, stretch in enumerate(stretches) if stretch.row == row]
+        positions = [np.arange(s.first, s.first + s.count) for s in (stretches[at] for at in own)]
+        found.append(
+            TokenRow(
+                positions=np.concatenate(positions) if own else np.zeros(0, dtype=int),
+                values=np.concatenate([parts[at] for at in own]) if own else parts[0][:0],
+            )
+        )
+    return tuple(found)
 
 
 def _consecutive(
