@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 from comparison.schema.errors import BadInputError
+
+_SIZE = re.compile(r"(?P<number>[0-9]+(\.[0-9]+)?) ?(?P<unit>[KMGT]?)B?", re.IGNORECASE)
+_UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 
 
 def parse_layers(text: str) -> int | str:
@@ -30,3 +34,20 @@ def parse_overrides(text: str | None) -> dict[str, Any]:
     if not isinstance(overrides, dict):
         raise BadInputError(f"--hf-config-overrides must be a JSON object, got {text!r:.80}")
     return overrides
+
+
+def parse_size(option: str, text: str) -> int:
+    """Parse a number of bytes: `8GB`, `500MB`, `1.5 GB`, `4096`.
+
+    Args:
+        option: name of the option, for the message.
+        text: what the user gave.
+
+    Raises:
+        BadInputError: it is no size, or none at all.
+    """
+    match = _SIZE.fullmatch(text.strip())
+    size = round(float(match["number"]) * _UNITS[match["unit"].upper()]) if match else 0
+    if size < 1:
+        raise BadInputError(f"--{option} must be a size such as 8GB, 500MB or 4096, got {text!r}")
+    return size
