@@ -1,0 +1,1 @@
+"""Why a module is wrong: executable hypotheses, one file a kind."""

@@ -1,0 +1,89 @@
+"""From what was tried on a guilty computation to the cause that is named."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from comparison.schema.diagnosis import Cause
+from diagnosis.causes.advice import ADVICE
+from diagnosis.causes.confidence import of_finding
+from diagnosis.causes.region import Region
+from diagnosis.causes.search import CANNOT_RUN, Explanation, Finding, explain
+from diagnosis.causes.table import SIGNS, TRIALS
+from diagnosis.checks import Check, Checker
+
+_RECORDED = 0.95  # a weight that differs by its recorded values, of a module that is wrong
+
+
+def cause_of(checker: Checker, checks: Sequence[Check], first: Check) -> Cause:
+    """Say why a tensor is wrong by itself.
+
+    Args:
+        checker: holds the reference in float64, and the candidate's values.
+        checks: all that was judged.
+        first: the guilty tensor.
+    """
+    try:
+        return _sought(checker, checks, first)
+    except CANNOT_RUN as error:  # the verdict stands without a cause, and says why there is none
+        return Cause(evidence=f"cannot be explained, since its module cannot be run again: {error}")
+
+
+def _sought(checker: Checker, checks: Sequence[Check], first: Check) -> Cause:
+    region = Region(checker, checks, first)
+    if not region.runs_by_itself and first.floor is not None:
+        return Cause(evidence="the module cannot be run again by itself")
+    return named(explain(region, TRIALS, SIGNS))
+
+
+def likelier(tried: Cause | None, recorded: Cause | None) -> Cause:
+    """Choose between what the replays say and what the recorded weights say.
+
+    Args:
+        tried: by the replays; None where none were made.
+        recorded: by the weights that both sides loaded; None where these do not differ.
+    """
+    if tried is None:
+        return recorded or Cause()
+    if recorded is None or tried.residual is not None:
+        return tried  # one that gives the candidate's values says more
+    return replace(recorded, confidence=_RECORDED, advice=ADVICE.get(recorded.id, ""))
+
+
+def named(found: Explanation) -> Cause:
+    """Take the likeliest of what was found."""
+    if found.reproducing:
+        return _reproduced(found.reproducing[0], found)
+    if found.signs:
+        sign = found.signs[0]
+        return Cause(
+            id=sign.cause,
+            evidence=sign.says,
+            confidence=sign.weight,
+            advice=ADVICE.get(sign.cause, ""),
+        )
+    nearest = "" if found.nearest is None else f"; the nearest: it {found.nearest.says}"
+    return Cause(
+        evidence=f"does none of the {found.tried} things that were tried{nearest}",
+        unexplained=found.unexplained,
+    )
+
+
+def _reproduced(best: Finding, found: Explanation) -> Cause:
+    others = dict.fromkeys(
+        f"{other.cause}: it {other.says}"
+        for other in found.reproducing
+        if other.cause != best.cause
+    )
+    return Cause(
+        id=best.cause,
+        evidence=best.says,
+        expected=best.expects,
+        residual=best.residual,
+        unexplained=found.unexplained,
+        confidence=of_finding(best, alternatives=len(others)),
+        value=best.value,
+        alternatives=tuple(others),
+        advice=ADVICE.get(best.cause, ""),
+    )

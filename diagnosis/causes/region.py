@@ -1,0 +1,404 @@
+"""The guilty computation: a module of the reference, what the candidate gave it, and what came out.
+
+It can be run again by itself, in float64, while something in it is changed.
+
+Legend: n positions that the candidate's dump holds, of all rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from comparison.numerics.dtypes import Array
+from diagnosis.checks import Check, Checker
+from diagnosis.float64_mode import LongestSum, float64_throughout
+from diagnosis.guilt import is_guilty, worst
+from diagnosis.module_watch import module_of, watched
+from diagnosis.pinned_replay import Pinning, Taken
+from diagnosis.rounding import excess_error
+
+if TYPE_CHECKING:
+    import torch
+
+
+_PROBE = 0.5  # a factor of scores that no attention overlooks
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModuleCall:
+    """One call of the guilty module.
+
+    Attributes:
+        row: number of the sequence.
+        args: positional arguments, with the candidate's values, in float64.
+        kwargs: keyword arguments, the same.
+    """
+
+    row: int
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judged:
+    """How well a hypothesis gives the candidate's values.
+
+    Attributes:
+        residual: what is left over at the worst tensor, in units of rounding.
+        explained: whether rounding explains all that is left over.
+        in_longest_row: whether it does in the longest row only; shorter ones may be padded.
+    """
+
+    residual: float
+    explained: bool
+    in_longest_row: bool = False
+
+
+class Region:
+    """The guilty module with its surroundings."""
+
+    def __init__(self, checker: Checker, checks: Sequence[Check], first: Check) -> None:
+        """Record the module's calls.
+
+        Args:
+            checker: holds the reference in float64, and the candidate's values.
+            checks: all that was judged.
+            first: the guilty tensor.
+        """
+        self.first = first
+        self.owner = first.owner
+        self.name = module_of(self.owner)
+        self.checker = checker
+        self.model = checker.wide_model
+        self.module: Any = checker.submodule(self.name)
+        self.checks: tuple[Check, ...] = tuple(
+            check for check in checks if check.owner == self.owner and check.exact.size
+        )
+        self.all_checks = tuple(checks)
+        self.calls = tuple(self._recorded())
+        self.running = self.calls[0] if self.calls else ModuleCall(row=0, args=(), kwargs={})
+
+    @property
+    def target(self) -> Array:
+        """The candidate's values of the guilty tensor, [n, ...], in float64."""
+        return np.asarray(self.first.candidate).astype(np.float64)
+
+    @property
+    def exact(self) -> Array:
+        """The reference's values of the guilty tensor, [n, ...], in float64."""
+        return np.asarray(self.first.exact).astype(np.float64)
+
+    @property
+    def parent(self) -> Any:
+        """The module that holds this one; None for the model itself."""
+        if self.name == "model":
+            return None
+        return self.checker.submodule(self.name.rpartition(".")[0])
+
+    @cached_property
+    def has_attention(self) -> bool:
+        """Whether the module's own code computes attention, so that another scale matters."""
+        from diagnosis.causes.attention_sites import AttentionChange, changed_attention
+
+        seen: list[object] = []
+
+        def scores(x: torch.Tensor) -> torch.Tensor:
+            seen.append(x)
+            return x * _PROBE
+
+        changed = self.values(lambda: changed_attention(AttentionChange(scores=scores)))
+        name = self.first.name
+        return (
+            bool(seen)
+            and name in changed
+            and not np.array_equal(changed[name], self.plain[name], equal_nan=True)
+        )
+
+    @cached_property
+    def runs_by_itself(self) -> bool:
+        """Whether the module alone gives what it gives within the model."""
+        name = self.first.name
+        return name in self.plain and np.allclose(
+            self.plain[name], self.exact, rtol=1e-9, atol=1e-12, equal_nan=True
+        )
+
+    @property
+    def positions(self) -> Array:
+        """Row and token position of each value, [n, 2]."""
+        return np.array([(place.row, place.position) for place in self.first.places])
+
+    @cached_property
+    def linear_inputs(self) -> Array | None:
+        """What the module's first argument is at the positions that are judged, [n, in]."""
+        return self._argument("float")
+
+    @cached_property
+    def token_ids(self) -> Array | None:
+        """What an embedding looks up at the positions that are judged, [n]."""
+        found = self._argument("int")
+        return None if found is None else found.ravel()
+
+    def _argument(self, kind: str) -> Array | None:
+        parts = []
+        for call in self.calls:
+            first: Any = next(iter((*call.args, *call.kwargs.values())), None)
+            if kind not in str(getattr(first, "dtype", "")):
+                return None
+            values = first.detach().cpu().numpy()
+            values = values.reshape(-1, 1 if kind == "int" else values.shape[-1])
+            parts.append(values[[p for row, p in self.positions if row == call.row]])
+        return np.concatenate(parts) if parts else None
+
+    def steps(self) -> list[Array]:
+        """Return the places of each row's prefill, and of each decode step, [n of these]."""
+        found: dict[tuple[int, int], list[int]] = {}
+        for place, (row, position) in enumerate(self.positions):
+            step = max(int(position) - self.prompt_tokens(int(row)) + 1, 0)
+            found.setdefault((int(row), step), []).append(place)
+        return [np.array(places) for places in found.values()]
+
+    @cached_property
+    def worst_call(self) -> tuple[ModuleCall, Array]:
+        """The row that is wrong most, and the places of its values, [n of these]."""
+        rows = self.positions[:, 0]
+        excess = self.first.excess
+        errors = np.zeros(len(rows)) if excess is None else np.nan_to_num(excess.by_position)
+        totals = {call.row: float(errors[rows == call.row].sum()) for call in self.calls}
+        call = max(self.calls, key=lambda call: totals[call.row])
+        return call, np.flatnonzero(rows == call.row)
+
+    def spans(self) -> list[slice]:
+        """Return the positions of the prefill and of each decode step of the call that runs."""
+        call = self.checker.wide_calls[self.running.row]
+        prompt = call.prompt_tokens
+        return [slice(0, prompt), *(slice(p, p + 1) for p in range(prompt, call.tokens or prompt))]
+
+    def prompt_tokens(self, row: int) -> int:
+        """Return the number of tokens of a row's prompt."""
+        return self.checker.wide_calls[row].prompt_tokens
+
+    @cached_property
+    def plain(self) -> Mapping[str, Array]:
+        """What the module gives when nothing is changed."""
+        return self.values()
+
+    def free_modules(self) -> Iterator[tuple[str, Any]]:
+        """List the module and those inside whose output is the reference's own.
+
+        What a module computes whose output the candidate's dump holds has no bearing on the rest.
+        """
+        pinned = {
+            module_of(check.name.rpartition("-")[0])
+            for check in self.all_checks
+            if "-output" in check.name
+        }
+        shadowed: list[str] = []
+        for path, module in self.module.named_modules():
+            name = f"{self.name}.{path}" if path else self.name
+            if any(name.startswith(f"{other}.") for other in shadowed):
+                continue
+            if path and name in pinned:
+                shadowed.append(name)
+                continue
+            yield path, module
+
+    @property
+    def config(self) -> Any:
+        """The model's configuration for text; None where it has none."""
+        config = getattr(self.model, "config", None)
+        return getattr(config, "text_config", config)
+
+    def values(
+        self,
+        change: Callable[[], AbstractContextManager[object]] = nullcontext,
+        *,
+        calls: Sequence[ModuleCall] | None = None,
+    ) -> dict[str, Array]:
+        """Run the module again and give the tensors that are judged.
+
+        Args:
+            change: in force while it runs.
+            calls: those of the rows that are wanted; None for all.
+
+        Returns:
+            By the reference's name, [n, ...], in float64.
+        """
+        found: dict[str, list[Array]] = {}
+        wanted = frozenset(check.name for check in self.checks)
+        with float64_throughout(LongestSum()):
+            for call in self.calls if calls is None else calls:
+                self.running = call
+                pinning = self.checker.pinning(call.row, wanted)
+                with watched(self.model, _Renamed(pinning, self.owner)), change():
+                    _run(self.module, call)
+                for taken in pinning.taken:
+                    found.setdefault(taken.name, []).append(taken.reference)
+        return {name: np.concatenate(parts) for name, parts in found.items()}
+
+    def taken(self) -> Iterator[Taken]:
+        """Run the module again and give all that it computes where the candidate's dump has it."""
+        with float64_throughout(LongestSum()):
+            for call in self.calls:
+                pinning = self.checker.pinning(call.row)
+                with watched(self.model, _Renamed(pinning, self.owner)):
+                    _run(self.module, call)
+                yield from pinning.taken
+
+    def judge(self, values: Mapping[str, Array]) -> Judged:
+        """Hold what a hypothesis gives against the candidate's values.
+
+        Args:
+            values: by name; what is missing counts as unchanged.
+        """
+        anew = [_anew(check, values[check.name]) for check in self.checks if check.name in values]
+        if not any(check.name == self.first.name for check in anew) or any(map(_is_lost, anew)):
+            return Judged(residual=float("inf"), explained=False)
+        if not any(map(is_guilty, anew)):
+            return Judged(residual=max(map(_size, anew)), explained=True)
+        cut = [part for check in anew if (part := self._in_longest_row(check)) is not None]
+        if cut and any(check.name == self.first.name for check in cut):
+            explained = not any(map(is_guilty, cut))
+            if explained:
+                return Judged(residual=max(map(_size, cut)), explained=True, in_longest_row=True)
+        return Judged(residual=max(map(_size, anew)), explained=False)
+
+    def _in_longest_row(self, check: Check) -> Check | None:
+        """Keep the places of the row that no batch pads; None where all rows are that long."""
+        lengths = [call.prompt_tokens for call in self.checker.wide_calls]
+        longest = [row for row, length in enumerate(lengths) if length == max(lengths)]
+        places = [i for i, place in enumerate(check.places) if place.row in longest]
+        if len(longest) == len(lengths) or check.floor is None or not places:
+            return None
+        was_wrong = _part(self._known[check.name], places)
+        return _part(check, places) if is_guilty(was_wrong) or not is_guilty(check) else None
+
+    @cached_property
+    def _known(self) -> Mapping[str, Check]:
+        return {check.name: check for check in self.checks}
+
+    def _recorded(self) -> Iterator[ModuleCall]:
+        recorder = _Recorder(self.owner)
+        with float64_throughout(LongestSum()):
+            for row, call in enumerate(self.checker.wide_calls):
+                pinning = self.checker.pinning(row, frozenset())
+                recorder.begin(row)
+                with watched(self.model, pinning), recorder.attached(self.module):
+                    call.run(self.model)
+        yield from recorder.calls
+
+
+class _Recorder:
+    """Keeps the arguments of one call of a module in each row."""
+
+    def __init__(self, owner: str) -> None:
+        self.calls: list[ModuleCall] = []
+        self._number = _number(owner)
+        self._row = self._seen = 0
+
+    def begin(self, row: int) -> None:
+        self._row, self._seen = row, 0
+
+    def attached(self, module: Any) -> AbstractContextManager[object]:
+        from contextlib import closing
+
+        handle = module.register_forward_pre_hook(self._before, with_kwargs=True)
+        return closing(_Removing(handle))
+
+    def _before(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        del module
+        self._seen += 1
+        if self._seen == self._number:
+            self.calls.append(
+                ModuleCall(row=self._row, args=_copied(args), kwargs=_copied(dict(kwargs)))
+            )
+
+
+class _Removing:
+    def __init__(self, handle: Any) -> None:
+        self.close = handle.remove
+
+
+class _Renamed:
+    """Gives tensors of a module that runs by itself the names that they have in the whole."""
+
+    def __init__(self, pinning: Pinning, owner: str) -> None:
+        self._pinning, self._owner = pinning, owner
+        self._number, self._name = _number(owner), module_of(owner)
+
+    def see(self, name: str, tensor: torch.Tensor, *, owner: str, caller: str) -> torch.Tensor:
+        if name.startswith(f"{self._name}-input"):
+            return tensor  # recorded with the candidate's values in place
+        names = name, owner, caller
+        if self._number > 1:
+            names = tuple(map(self._numbered, names))  # type: ignore[assignment]  # three again
+        return self._pinning.see(names[0], tensor, owner=names[1], caller=names[2])
+
+    def _numbered(self, name: str) -> str:
+        call, dash, slot = name.partition("-")
+        return f"{call}({self._number}){dash}{slot}"
+
+
+def _run(module: Any, call: ModuleCall) -> None:
+    import torch
+
+    with torch.no_grad():
+        module(*_copied(call.args), **_copied(dict(call.kwargs)))
+
+
+def _anew(check: Check, exact: Array) -> Check:
+    if check.floor is None:
+        differs = (check.candidate != exact).reshape(len(exact), -1).any(axis=-1)
+        places = tuple(place for place, bad in zip(check.places, differs, strict=True) if bad)
+        return replace(check, unequal=places, exact=exact)
+    return replace(check, exact=exact, excess=excess_error(check.candidate, exact, check.floor))
+
+
+def _is_lost(check: Check) -> bool:
+    """Tell whether a hypothesis gives no number where the candidate has one."""
+    return bool(np.any(~np.isfinite(check.exact) & np.isfinite(check.candidate)))
+
+
+def _part(check: Check, places: Sequence[int]) -> Check:
+    """Cut a check to some of its places."""
+    assert check.floor is not None  # asked before
+    index = np.array(places)
+    floor = replace(check.floor, by_position=check.floor.by_position[index])
+    candidate, exact = check.candidate[index], check.exact[index]
+    return replace(
+        check,
+        places=tuple(check.places[i] for i in places),
+        candidate=candidate,
+        exact=exact,
+        native=check.native[index],
+        floor=floor,
+        excess=excess_error(candidate, exact, floor),
+    )
+
+
+def _size(check: Check) -> float:
+    if check.excess is None:
+        return float("inf") if check.unequal else 0.0
+    return worst(check.excess)
+
+
+def _number(call: str) -> int:
+    _, bracket, rest = call.rpartition("(")
+    return int(rest[:-1]) if bracket and call.endswith(")") and rest[:-1].isdigit() else 1
+
+
+def _copied(value: Any) -> Any:
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        return value.clone()
+    if isinstance(value, dict):
+        return {key: _copied(item) for key, item in value.items()}
+    if isinstance(value, list | tuple) and type(value) in (list, tuple):
+        return type(value)(_copied(item) for item in value)
+    return value

@@ -1,0 +1,256 @@
+"""Tries the hypotheses on a guilty computation and ranks those that give the candidate's values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass, replace
+from typing import assert_never
+
+import numpy as np
+
+from comparison.numerics.dtypes import Array
+from diagnosis.causes.fitting import fitted
+from diagnosis.causes.region import Judged, ModuleCall, Region
+from diagnosis.causes.trial import (
+    Change,
+    FittedTrial,
+    OutputTrial,
+    RunTrial,
+    Sign,
+    Signs,
+    Trial,
+    Trials,
+)
+
+# What a module, or an array, says to a change that does not fit it.
+CANNOT_RUN = (RuntimeError, ValueError, TypeError, IndexError, AttributeError, KeyError)
+_BEST = 2  # single hypotheses on which others are tried
+_MUCH = 0.7  # of the error; what leaves more over is no half of an explanation
+_SAME = 1e-4  # relative; a fitted number that near to the neutral one changes nothing
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """A hypothesis that was tried.
+
+    Attributes:
+        cause: id of the cause.
+        says: what the candidate seems to have done.
+        expects: what the reference does; empty where `says` tells it.
+        residual: what it leaves over, in units of rounding.
+        explained: whether rounding explains all that it leaves over.
+        numbers: how many numbers were taken from the candidate's own output.
+        in_longest_row: as in Judged.
+        value: the fitted number.
+        change: makes the change again; None for one of the output.
+    """
+
+    cause: str
+    says: str
+    expects: str
+    residual: float
+    explained: bool
+    numbers: int
+    in_longest_row: bool = False
+    value: float | None = None
+    change: Change | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    """All that was found for one guilty computation.
+
+    Attributes:
+        reproducing: the hypotheses that give the candidate's values, the likeliest first.
+        signs: causes that the pattern of the error shows, the surest first.
+        tried: how many hypotheses were tried.
+        nearest: the best of those that do not give the values; None where none helps.
+        unexplained: what the error is without any, in units of rounding.
+    """
+
+    reproducing: tuple[Finding, ...]
+    signs: tuple[Sign, ...]
+    tried: int
+    nearest: Finding | None
+    unexplained: float
+
+
+def explain(region: Region, table: Sequence[Trials], signs: Sequence[Signs]) -> Explanation:
+    """Try a table of hypotheses.
+
+    Args:
+        region: the guilty computation.
+        table: the hypotheses, the likeliest first.
+        signs: patterns to look for.
+    """
+    before = region.judge(region.values())
+    every = [trial for trials in table for trial in trials(region)]
+    kept = [finding for trial in every if (finding := _tried(region, trial)) is not None]
+    reproducing = [finding for finding in kept if finding.explained]
+    if not reproducing:
+        reproducing = list(_in_pairs(region, every, kept, before))
+    rest = [finding for finding in kept if finding.residual < 0.5 * before.residual]
+    return Explanation(
+        reproducing=tuple(sorted(reproducing, key=_order)),
+        signs=tuple(sorted(_seen(region, signs), key=lambda sign: -sign.weight)),
+        tried=len(every),
+        nearest=min(rest, key=lambda finding: finding.residual, default=None),
+        unexplained=before.residual,
+    )
+
+
+def _order(finding: Finding) -> tuple[bool, int]:
+    return finding.in_longest_row, finding.numbers
+
+
+def _seen(region: Region, signs: Iterable[Signs]) -> Iterator[Sign]:
+    for look in signs:
+        yield from look(region)
+
+
+def _tried(region: Region, trial: Trial) -> Finding | None:
+    match trial:
+        case RunTrial():
+            if not _helps(region, trial.change):
+                return None
+            judged = _judged(region, trial.change)
+            return None if judged is None else _finding(trial, judged, change=trial.change)
+        case FittedTrial():
+            return _fitted(region, trial)
+        case OutputTrial():
+            return _of_output(region, trial)
+        case _:
+            assert_never(trial)
+
+
+def _helps(region: Region, change: Change) -> bool:
+    """Tell whether a change brings the worst row nearer to the candidate's values at all."""
+    call, places = region.worst_call
+    values = _values(region, change, calls=[call])
+    new = None if values is None else values.get(region.first.name)
+    target, exact = region.target[places], region.exact[places]
+    if new is None or new.shape != target.shape:
+        return False
+    with np.errstate(all="ignore"):
+        return not np.nansum((new - target) ** 2) >= np.nansum((exact - target) ** 2)
+
+
+def _judged(region: Region, change: Change) -> Judged | None:
+    values = _values(region, change)
+    return None if values is None else region.judge(values)
+
+
+def _values(
+    region: Region, change: Change, *, calls: Sequence[ModuleCall] | None = None
+) -> Mapping[str, Array] | None:
+    """Run with a change; None where the module cannot run so, as with a weight of another shape."""
+    try:
+        with np.errstate(all="ignore"):
+            return region.values(change, calls=calls)
+    except CANNOT_RUN:
+        return None
+
+
+def _fitted(region: Region, trial: FittedTrial) -> Finding | None:
+    call, places = region.worst_call
+    name, target = region.first.name, region.target[places]
+
+    def predict(value: float) -> Array | None:
+        values = _values(region, lambda: trial.change(value), calls=[call])
+        found = None if values is None else values.get(name)
+        return found if found is not None and found.shape == target.shape else None
+
+    value = fitted(predict, target, trial.starts)
+    if value is None or _is_neutral(value, trial.neutral):
+        return None
+    value = _plain(value)
+    judged = _judged(region, lambda: trial.change(value))
+    if judged is None:
+        return None
+    finding = _finding(trial, judged, change=lambda: trial.change(value))
+    return replace(finding, value=value, numbers=1, says=finding.says.format(value=f"{value:.6g}"))
+
+
+def _of_output(region: Region, trial: OutputTrial) -> Finding | None:
+    try:
+        with np.errstate(all="ignore"):
+            values = trial.predict(region.exact)
+    except CANNOT_RUN:
+        return None
+    if values.shape != region.target.shape:
+        return None
+    judged = region.judge({region.first.name: values})
+    return replace(_finding(trial, judged, change=None), numbers=trial.numbers, value=trial.value)
+
+
+def _finding(trial: Trial, judged: Judged, *, change: Change | None) -> Finding:
+    where = " (in the longest row; the others are padded)" if judged.in_longest_row else ""
+    return Finding(
+        cause=trial.cause,
+        says=trial.says + where,
+        expects=trial.expects,
+        residual=judged.residual,
+        explained=judged.explained,
+        numbers=0,
+        in_longest_row=judged.in_longest_row,
+        change=change,
+    )
+
+
+def _in_pairs(
+    region: Region, every: Sequence[Trial], kept: Sequence[Finding], before: Judged
+) -> Iterator[Finding]:
+    """Try all on what the best single ones leave over: two faults may lie in one module."""
+    changes = [finding for finding in kept if finding.change is not None]
+    changes = [finding for finding in changes if finding.residual < _MUCH * before.residual]
+    for best in sorted(changes, key=lambda finding: finding.residual)[:_BEST]:
+        assert best.change is not None  # asked above
+        for trial in every:
+            other = _on_top(best.change, trial)
+            found = None if other is None else _tried(region, other)
+            if found is None or not found.explained or trial.cause == best.cause:
+                continue
+            yield replace(
+                found,
+                cause=best.cause,
+                says=f"{best.says}, and {found.says}",
+                expects=", ".join(text for text in (best.expects, found.expects) if text),
+                numbers=best.numbers + found.numbers + 1,
+            )
+
+
+def _on_top(base: Change, trial: Trial) -> Trial | None:
+    """Make a trial with another change in force as well."""
+    match trial:
+        case RunTrial():
+            return replace(trial, change=_both(base, trial.change))
+        case FittedTrial():
+            return replace(trial, change=lambda value: _both(base, lambda: trial.change(value))())
+        case OutputTrial():
+            return None
+        case _:
+            assert_never(trial)
+
+
+def _both(first: Change, second: Change) -> Change:
+    def change() -> AbstractContextManager[object]:
+        stack = ExitStack()
+        stack.enter_context(first())
+        stack.enter_context(second())
+        return stack
+
+    return change
+
+
+def _is_neutral(value: float, neutral: float | None) -> bool:
+    return neutral is not None and abs(value - neutral) <= _SAME * max(abs(neutral), _SAME)
+
+
+def _plain(value: float) -> float:
+    """Take the round number nearby where there is one: 2 for 1.9999999."""
+    for digits in (1, 2, 3):
+        near = float(f"{value:.{digits}g}")
+        if abs(value - near) <= 1e-6 * abs(value):
+            return near
+    return value

@@ -1,0 +1,78 @@
+"""All hypotheses and signs, in the order in which they are tried."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from diagnosis.causes import (
+    activation,
+    bias,
+    cast,
+    clip,
+    decode_cache,
+    eps,
+    gqa_order,
+    kernel_rows,
+    mask,
+    mask_tensor,
+    moe_routing,
+    norm_offset,
+    norm_order,
+    overflow,
+    padding,
+    permutation,
+    position_ids,
+    quantization,
+    reduction,
+    residual,
+    rope_frequency,
+    rope_layout,
+    rope_partial,
+    rope_precision,
+    scale,
+    shard,
+    sliding_window,
+    soft_cap,
+    transpose,
+    weights,
+)
+from diagnosis.causes.trial import Signs, Trials
+
+TRIALS: Sequence[Trials] = (
+    residual.trials,
+    soft_cap.trials,
+    scale.trials,
+    bias.trials,
+    transpose.trials,
+    eps.trials,
+    norm_offset.trials,
+    norm_order.trials,
+    activation.trials,
+    rope_layout.trials,
+    rope_partial.trials,
+    rope_frequency.trials,
+    rope_precision.trials,
+    position_ids.trials,
+    moe_routing.trials,
+    sliding_window.trials,
+    mask.trials,
+    gqa_order.trials,
+    permutation.trials,
+    shard.trials,
+    reduction.trials,
+    clip.trials,
+    weights.trials,
+    quantization.trials,
+    cast.trials,
+)
+SIGNS: Sequence[Signs] = (
+    overflow.signs,
+    mask_tensor.signs,
+    position_ids.signs,
+    padding.signs,
+    decode_cache.signs,
+    kernel_rows.signs,
+    moe_routing.signs,
+    cast.signs,
+    weights.signs,
+)
