@@ -34,7 +34,9 @@ class Result:
         right: the verdict is right, and for a fault the module too.
         verdict: the tool's verdict, `error` where it died.
         place_right: the place is right; None where it is not asked.
-        cause_right: the cause is right; None for pairs without.
+        cause_right: the cause is right; None for pairs without, or whose cause has no name.
+        second_right: of two faults, the later one is found, with its cause; None for others.
+        confidence: how sure the tool said to be of the cause; None where it did not say.
         expected: what was expected, in words.
         got: what the tool found, in words.
         sentence: the tool's sentence.
@@ -54,6 +56,8 @@ class Result:
     sentence: str
     seconds: float
     held_out: bool = False
+    second_right: bool | None = None
+    confidence: float | None = None
 
     @property
     def is_false_alarm(self) -> bool:
@@ -118,13 +122,29 @@ def _result(pair: Pair, found: Any, sentence: str, begin: float) -> Result:
         right=right,
         verdict=verdict,
         place_right=_place_right(pair, spot),
-        cause_right=cause == pair.cause if pair.is_fault else None,
+        cause_right=_cause_right(pair, cause),
+        second_right=_second_right(pair, found),
+        confidence=found.cause.confidence if found is not None and found.cause else None,
         expected=" ".join([pair.verdict, " | ".join(pair.modules), pair.cause, _asked(pair)]),
         got=f"{verdict} {module} {cause} {_told(spot)}",
         sentence=sentence,
         seconds=time.perf_counter() - begin,
         held_out=pair.held_out,
     )
+
+
+def _cause_right(pair: Pair, cause: str) -> bool | None:
+    if not pair.is_fault or pair.cause in ("", "unknown"):
+        return None
+    return cause == pair.cause
+
+
+def _second_right(pair: Pair, found: Any) -> bool | None:
+    """Tell whether the later of two faults is among the guilty, with its cause."""
+    if not pair.second:
+        return None
+    guilty = [] if found is None else [g for g in found.guilty if g.module in pair.second]
+    return any(g.cause is not None and g.cause.id == pair.second_cause for g in guilty)
 
 
 def _place_right(pair: Pair, spot: Any) -> bool | None:
@@ -170,13 +190,32 @@ def _line(title: str, rows: Sequence[Result]) -> str:
     )
 
 
+def calibration(results: Iterable[Result]) -> str:
+    """Hold how sure the tool said to be of causes against how often it was right."""
+    sure = [(r.confidence, r.cause_right) for r in results if r.cause_right is not None]
+    lines = [f"{'said':>9} {'causes':>6} {'right':>5}"]
+    for low, high in ((0.95, 1.01), (0.9, 0.95), (0.8, 0.9), (0.0, 0.8)):
+        rows = [right for said, right in sure if said is not None and low <= said < high]
+        if rows:
+            share = f"{sum(rows) / len(rows):.0%}"
+            lines.append(f"{low:4.0%}-{min(high, 1.0):4.0%} {len(rows):6} {share:>5}")
+    unsure = sum(said is None for said, _ in sure)
+    return "\n".join([*lines, f"{'unknown':>9} {unsure:6}"])
+
+
 def failures(results: Iterable[Result]) -> str:
     """Tell of each wrong answer what was expected and what the tool said."""
     found = []
     for result in results:
-        if result.right and result.place_right is not False:
+        wrong = {
+            "WRONG": not result.right,
+            "PLACE": result.place_right is False,
+            "CAUSE": result.cause_right is False,
+            "SECOND": result.second_right is False,
+        }
+        what = next((word for word, is_so in wrong.items() if is_so), None)
+        if what is None:
             continue
-        what = "WRONG" if not result.right else "PLACE"
         found.append(
             f"{what} {result.name}\n  expected {result.expected}\n  got      {result.got}\n"
             f"  said     {result.sentence}"
@@ -234,7 +273,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for title, held_out in (("first part", False), ("held out", True)):
             part = [r for r in results if r.held_out is held_out]
             if part:
-                print(f"{title}:", table(part), failures(part), sep="\n\n")
+                print(f"{title}:", table(part), calibration(part), failures(part), sep="\n\n")
     for line in invalid:
         print(f"INVALID {line}")
     print(f"{len(pairs)} pairs, {len(invalid)} invalid, {sum(not r.right for r in results)} wrong")

@@ -15,6 +15,7 @@ from tests.faults import (
     plants_layers,
     plants_positions,
     plants_weights,
+    stacked,
 )
 from tests.faults.disguise import PLAIN, Disguise, disguise_of
 from tests.faults.held_out import harmless as held_out_harmless
@@ -35,7 +36,7 @@ FAST_FAULTS, FAST_HARMLESS = 60, 60
 @cache
 def all_pairs() -> tuple[Pair, ...]:
     """List the pairs of the first part, faults first; every other one of a kind is disguised."""
-    return _unique((*_faults(PLANTS), *harmless.pairs()))
+    return _unique((*_faults(PLANTS), *stacked.pairs(), *harmless.pairs()))
 
 
 @cache

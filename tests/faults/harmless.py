@@ -196,6 +196,17 @@ def _experts_permuted(block: Any) -> None:
         block.gate.e_score_correction_bias = block.gate.e_score_correction_bias[order].clone()
 
 
+def _chosen_backwards(router: Any) -> None:
+    """Name the chosen experts in another order, with their weights."""
+    usual = router.forward
+
+    def forward(self: Any, x: torch.Tensor) -> Any:
+        logits, weights, ids = usual(x)
+        return logits, weights.flip(-1), ids.flip(-1)
+
+    replace_forward(router, forward)
+
+
 # Logits
 
 
@@ -362,6 +373,8 @@ HARMLESS: tuple[Harmless, ...] = (
              change=_each(_named(".mlp"), _gpt2_channels_permuted)),
     Harmless(kind="permutation", name="experts", archs=("qwen3_moe",),
              change=_each(_named(".mlp"), _experts_permuted)),
+    Harmless(kind="permutation", name="chosen_experts", archs=("qwen3_moe", "qwen3_moe@bfloat16"),
+             change=_each(_named("mlp.gate"), _chosen_backwards)),
     Harmless(kind="logit_shift", name="recentred", archs=("llama", "qwen3", "granite"),
              change=_recentred, shift=True),
     Harmless(kind="logit_shift", name="constant", archs=("llama", "bloom"), change=_constant,

@@ -86,6 +86,8 @@ class Pair:
         own_config: as in Plant.
         run: how the candidate is run: `batch`, `single`, or `right` padded.
         shift: a constant for each token may be added to the logits.
+        second: of two faults, names of modules that are right for the later one.
+        second_cause: its cause.
         held_out: the pair belongs to the second part, written after the tool and blind to it.
     """
 
@@ -104,6 +106,8 @@ class Pair:
     own_config: bool = False
     run: str = "batch"
     shift: bool = False
+    second: tuple[str, ...] = ()
+    second_cause: str = ""
     held_out: bool = False
     tags: tuple[str, ...] = field(default=())
 

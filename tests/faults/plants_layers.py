@@ -240,6 +240,15 @@ def _lowest(self: Any, logits: torch.Tensor) -> Any:
     return weights / weights.sum(-1, keepdim=True), ids
 
 
+def _third_for_second(self: Any, logits: torch.Tensor) -> Any:
+    """Send every fourth token to its third expert, and not to its second."""
+    weights, ids = logits.softmax(-1, dtype=torch.float).topk(self.top_k + 1, dim=-1)
+    late = torch.arange(len(ids)) % 4 == 3
+    weights[late, -2], ids[late, -2] = weights[late, -1], ids[late, -1]
+    weights, ids = weights[:, :-1], ids[:, :-1]
+    return weights / weights.sum(-1, keepdim=True), ids
+
+
 def _glm_routes(*, softmax: bool, keeps_bias: bool, bias: bool = True, factor: bool = True) -> Any:
     """Route as GLM-4 MoE does, but for one part."""
 
@@ -460,6 +469,8 @@ PLANTS: tuple[Plant, ...] = (
           also=("mlp",)),
     Plant(kind="moe_routing", name="lowest_chosen", archs=("qwen3_moe",), role="router",
           change=_router(_lowest), cause="moe_routing", also=("mlp",)),
+    Plant(kind="moe_routing", name="third_for_second_now_and_then", archs=("qwen3_moe",),
+          role="router", change=_router(_third_for_second), cause="moe_routing", also=("mlp",)),
     Plant(kind="moe_routing", name="softmax_for_sigmoid", archs=("glm4_moe",), role="mlp",
           change=_glm_routes(softmax=True, keeps_bias=False), cause="moe_routing"),
     Plant(kind="moe_routing", name="bias_kept_in_weights", archs=("glm4_moe",), role="mlp",

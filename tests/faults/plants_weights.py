@@ -140,6 +140,11 @@ def _fused_by_head_read_in_blocks(module: Any) -> None:
     replace_forward(module, forward)
 
 
+def _swap_group_axes(w: torch.Tensor) -> torch.Tensor:
+    """Read columns of kv groups by their queries as queries by their groups, [H, N * D]."""
+    return w.view(w.shape[0], 2, -1, HEAD).transpose(1, 2).reshape(w.shape)
+
+
 def _projections(module: Any) -> tuple[Any, Any, Any]:
     return module.q_proj, module.k_proj, module.v_proj
 
@@ -270,6 +275,8 @@ PLANTS: tuple[Plant, ...] = (
     # gqa_order, as far as weights are concerned
     Plant(kind="gqa_order", name="groups_read_in_blocks", archs=("llama", "granite"), role="q",
           at="attn", change=_fused_by_group_read_in_blocks, cause="gqa_order"),
+    Plant(kind="gqa_order", name="o_groups_swapped", archs=("llama", "qwen3"), role="o",
+          change=weight(_swap_group_axes), cause="gqa_order"),
     Plant(kind="gqa_order", name="heads_read_in_blocks", archs=("bloom",), role="qkv",
           change=_fused_by_head_read_in_blocks, cause="gqa_order"),
 )

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 import pytest
 import torch
 
-from tests.faults.bench import Result, check_validity, failures, judge, table
+from diagnosis.causes.advice import ADVICE
+from tests.faults.bench import Result, calibration, check_validity, failures, judge, table
 from tests.faults.catalogue import all_pairs, fast_pairs
 from tests.faults.changes import scaled
 from tests.faults.disguise import ALL, PLAIN, disguise_step
@@ -15,13 +17,14 @@ from tests.faults.models import SHORT_ROWS, reference
 from tests.faults.pair import Pair
 
 LEAST_RIGHT, MOST_FALSE, MOST_OPEN = 0.95, 0.02, 0.05
+LEAST_CAUSES, SURE = 0.85, 0.9
 # What the project owes, and may not shrink below.
 KINDS = {
     "activation", "bias", "cast", "clip", "config", "decode_cache", "eps", "gqa_order", "inputs",
     "kernel_rows", "mask", "moe_routing", "norm_offset", "norm_order", "overflow", "padding",
     "permutation", "position_ids", "quantization", "reduction", "residual", "rope_frequency",
     "rope_layout", "rope_partial", "rope_precision", "scale", "shard", "sliding_window", "soft_cap",
-    "tied_weights", "transpose", "weights",
+    "stacked", "tied_weights", "transpose", "weights",
 }  # fmt: skip
 
 
@@ -36,10 +39,14 @@ def assert_good(results: Sequence[Result]) -> None:
     """Fail below the shares that the README promises, and show what was wrong."""
     faults = [result for result in results if result.is_fault]
     others = [result for result in results if not result.is_fault]
-    shown = f"\n{table(results)}\n\n{failures(results)}"
+    shown = f"\n{table(results)}\n\n{calibration(results)}\n\n{failures(results)}"
     assert sum(result.right for result in faults) >= LEAST_RIGHT * len(faults), shown
     assert sum(result.is_false_alarm for result in others) <= MOST_FALSE * len(others), shown
     assert sum(result.is_open for result in others) <= MOST_OPEN * len(others), shown
+    causes = [result for result in faults if result.cause_right is not None]
+    assert sum(bool(result.cause_right) for result in causes) >= LEAST_CAUSES * len(causes), shown
+    sure = [result for result in causes if (result.confidence or 0.0) >= SURE]
+    assert sum(bool(result.cause_right) for result in sure) >= SURE * len(sure), shown
 
 
 def test_choice_of_pairs_is_large_and_spread_over_all_kinds() -> None:
@@ -58,6 +65,12 @@ def test_benchmark_is_large() -> None:
     assert len(pairs) - len(faults) >= 100
     disguised = [pair for pair in faults if pair.disguise is not PLAIN]
     assert 0.4 <= len(disguised) / len(faults) <= 0.6
+
+
+def test_every_cause_has_three_faults() -> None:
+    counts = Counter(pair.cause for pair in all_pairs() if pair.is_fault)
+    named = set(ADVICE) - {"fma_rounding"}  # which is no fault
+    assert {cause: counts[cause] for cause in named if counts[cause] < 3} == {}
 
 
 def test_fault_that_changes_nothing_is_refused() -> None:
