@@ -7,23 +7,26 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from copy import copy
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
 
 from comparison.align.fused import FusedPart, slice_of_part
+from comparison.align.layer_shift import Stack, shifted, uneven_stack
 from comparison.align.pairing import Listing, Pairing, PlannedPair, pair_tensors
-from comparison.align.rows import Layout
+from comparison.align.shards import sizes_on_rank
 from comparison.align.structure import Placed
-from comparison.align.token_rows import TokenRow, token_rows
+from comparison.align.token_rows import TokenRow, Wanted, token_rows
 from comparison.numerics.dtypes import Array
 from comparison.schema.errors import BadInputError, CorruptFileError
-from comparison.schema.manifest import Padding
 from comparison.schema.tensor_entry import TensorEntry
 from comparison.store.dump import Dump
+from diagnosis.dump_layout import layout_of
 from diagnosis.name_map import NameMap, with_map
+from diagnosis.rank_tensors import RankTensors, Rows, Share, Together
 from diagnosis.reference_trace import TracedTensor
 from diagnosis.residual_sums import with_residual_sums
 from diagnosis.structure_pairs import with_structure
@@ -39,11 +42,15 @@ class Pinned:
         rows: by number of the call; positions and values.
         names: the candidate's names of it.
         dtype: numpy's name of its dtype.
+        shares: where several ranks hold parts, which channels each holds.
+        summed: where every rank went on with a summand of its own, the sum; by number of the call.
     """
 
     rows: Mapping[int, TokenRow]
     names: tuple[str, ...]
     dtype: str
+    shares: tuple[Share, ...] = ()
+    summed: Mapping[int, TokenRow] = field(default_factory=dict)
 
 
 class CandidateTensors:
@@ -57,6 +64,7 @@ class CandidateTensors:
         engine: str,
         place: Callable[[], Sequence[Placed]],
         names: NameMap | None = None,
+        rank: int | None = None,
     ) -> None:
         """Pair the dump with the traced tensors.
 
@@ -66,6 +74,7 @@ class CandidateTensors:
             engine: the engine of the reference.
             place: gives the reference's tensors with their values, where names do not do.
             names: pairs that the user gives, instead of those found.
+            rank: of several, the one whose copies count; None for the first.
 
         Raises:
             BadInputError: the user's pairs name tensors that do not exist.
@@ -76,18 +85,42 @@ class CandidateTensors:
             Listing(entries=reference, engine=engine),
             Listing(entries=dump.entries, engine=dump.engine, order_known=dump.order_known),
         )
-        found = with_residual_sums(with_structure(by_name, dump, place), dump, reference)
-        self.pairing: Pairing = with_map(found, names or {}, reference, dump.entries)
-        self._pairs: defaultdict[str, list[PlannedPair]] = defaultdict(list)
-        for pair in self.pairing.pairs:
-            self._pairs[pair.reference.name].append(pair)
+        found = with_residual_sums(
+            with_structure(by_name, dump, place, reference_engine=engine), dump, reference
+        )
+        self._reference = reference
+        self._take(with_map(found, names or {}, reference, dump.entries))
         manifest = dump.manifest
         rows = () if manifest is None else manifest.rows
         self._lengths = tuple(len(row.token_ids) for row in rows)
-        self._padding = Padding.NONE if manifest is None else manifest.padding
+        self.ranks = RankTensors(dump, rank=rank)
         self._read = lru_cache(maxsize=_CACHED_TENSORS)(dump.read)
         self.unusable: dict[str, str] = {}
         self.unreadable: dict[str, str] = {entry.name: why for entry, why in dump.problems.items()}
+
+    def _take(self, pairing: Pairing) -> None:
+        self.pairing = pairing
+        self._pairs: defaultdict[str, list[PlannedPair]] = defaultdict(list)
+        for pair in pairing.pairs:
+            self._pairs[pair.reference.name].append(pair)
+
+    def uneven_stack(self) -> Stack | None:
+        """Return the stack of which both sides have another number of layers, if there is one."""
+        return uneven_stack(self.pairing, self._reference, self._dump.entries)
+
+    def with_layers(self, stack: Stack, layers: Mapping[int, int]) -> CandidateTensors:
+        """Pair the layers of a stack otherwise.
+
+        Args:
+            stack: the stack.
+            layers: the reference's layer by the candidate's.
+        """
+        other = copy(self)
+        other.ranks = RankTensors(self._dump, rank=self.ranks.rank)
+        other.unusable, other.unreadable = {}, dict(self.unreadable)
+        entries = self._reference, self._dump.entries
+        other._take(shifted(self.pairing, *entries, stack=stack, layers=layers))
+        return other
 
     def names(self) -> Sequence[str]:
         """Return the reference's tensors that have a counterpart."""
@@ -117,14 +150,54 @@ class CandidateTensors:
 
     def _joined(self, name: str, pairs: Sequence[PlannedPair]) -> Pinned:
         by_row: defaultdict[int, list[TokenRow]] = defaultdict(list)
+        summed: defaultdict[int, list[TokenRow]] = defaultdict(list)
         dtype = ""
+        shares: tuple[Share, ...] = ()
         for step, group in _by_step(pairs).items():
-            array = self._array(name, group)
-            dtype = array.dtype.name
-            for number, row in self._rows(name, array, step).items():
-                by_row[number].append(row)
-        rows = {number: _concatenated(found) for number, found in by_row.items()}
-        return Pinned(rows=rows, names=self.candidate_names(name), dtype=dtype)
+            arrays = {rank: self._array(name, own) for rank, own in _by_rank(group).items()}
+            dtype = next(iter(arrays.values())).dtype.name
+            found = self._together(name, arrays, group[0], step)
+            shares = found.shares
+            for rows, into in ((found.rows, by_row), (found.summed, summed)):
+                for number, row in rows.items():
+                    into[number].append(row)
+        return Pinned(
+            rows={number: _concatenated(found) for number, found in by_row.items()},
+            names=self.candidate_names(name),
+            dtype=dtype,
+            shares=shares,
+            summed={number: _concatenated(found) for number, found in summed.items()},
+        )
+
+    def _together(
+        self, name: str, arrays: Mapping[int | None, Array], pair: PlannedPair, step: int
+    ) -> Together:
+        if len(self.ranks.ranks) < 2:
+            return Together(rows=self._rows(name, next(iter(arrays.values())), step))
+        return self.ranks.join(
+            name,
+            {rank: array for rank, array in arrays.items() if rank is not None},
+            entry=pair.candidate,
+            wanted=self._traced[name].wanted,
+            copies=lambda array: self._rows(name, array, step),
+            cut=lambda array, wanted: (
+                self._cut(array, wanted, step) if self._traced[name].is_regular else None
+            ),
+            from_parts=lambda: self._from_parts(name),
+        )
+
+    def _cut(self, array: Array, wanted: Wanted, step: int) -> Rows | None:
+        rows = token_rows(array, layout_of(self._dump, step), wanted)
+        return None if rows is None else dict(enumerate(rows))
+
+    def _from_parts(self, name: str) -> bool:
+        """Tell whether what a module got lies in parts on the ranks."""
+        module, _, side = name.rpartition("-")
+        if not side.startswith("output"):
+            return False
+        inputs = [other for other in self._pairs if other.startswith(f"{module}-input")]
+        found = [self.pinned(other) for other in inputs]
+        return any(pin is not None and pin.shares for pin in found)
 
     def _array(self, name: str, group: Sequence[PlannedPair]) -> Array:
         """Read one step's tensor, a part of a fused one, or several parts as one."""
@@ -144,6 +217,9 @@ class CandidateTensors:
 
     def _part(self, fused: FusedPart, whole: Array) -> Array:
         sizes = [None if part is None else _last(self._traced[part.name]) for part in fused.parts]
+        ranks = max(len(self.ranks.ranks), 1)
+        if ranks > 1:
+            sizes = list(sizes_on_rank(sizes, whole.shape[-1], ranks=ranks))
         place = slice_of_part(sizes, fused.position, whole.shape[-1])
         if isinstance(place, str):
             raise BadInputError(place)
@@ -153,8 +229,10 @@ class CandidateTensors:
         traced = self._traced[name]
         if not self._lengths:
             return {0: _whole(name, array, traced)}
-        layout = Layout(padding=self._padding, lengths=self._lengths, step=step)
+        layout = layout_of(self._dump, step)
         if traced.token_axis is None and not traced.is_mask:
+            if array.shape[:1] == (1,) and set(traced.shapes.values()) == {array.shape}:
+                array = np.broadcast_to(array, (len(self._lengths), *array.shape[1:]))
             if array.shape[:1] != (len(self._lengths),):
                 raise BadInputError(f"{list(array.shape)} holds no value a row")
             return {
@@ -193,6 +271,13 @@ def _by_step(pairs: Sequence[PlannedPair]) -> dict[int, list[PlannedPair]]:
     for pair in pairs:
         steps[pair.candidate.step].append(pair)
     return dict(sorted(steps.items()))
+
+
+def _by_rank(pairs: Sequence[PlannedPair]) -> dict[int | None, list[PlannedPair]]:
+    ranks: defaultdict[int | None, list[PlannedPair]] = defaultdict(list)
+    for pair in pairs:
+        ranks[pair.candidate.rank].append(pair)
+    return dict(ranks)
 
 
 def _last(traced: TracedTensor) -> int | None:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import copy
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
 from comparison.align.token_rows import TokenRow
 from comparison.numerics.dtypes import Array
 from diagnosis.candidate_tensors import CandidateTensors, Pinned
+from diagnosis.choice_checks import judge_by_choice
+from diagnosis.expert_choices import Judged
 from diagnosis.float64_mode import LongestSum, float64_copy, float64_throughout
-from diagnosis.pinned_replay import Taken, allowed, replay
+from diagnosis.pinned_replay import Pinning, Taken, allowed, lasting_storages, replay
 from diagnosis.reference_calls import ReferenceCall
 from diagnosis.reference_trace import TracedTensor
 from diagnosis.rounding import Excess, Floor, excess_error, rounding_floor
@@ -54,6 +57,10 @@ class Check:
         candidate: the candidate's values, [n, ...].
         exact: the reference's in float64, [n, ...].
         native: the reference's in the run's dtype, [n, ...].
+        choice: for what the model chose by its own scores, how that differs.
+        goes_with: for weights of what was chosen, the name of that; else empty.
+        raised: greatest error as a whole, of a position and of a channel that is no fault, where
+            the candidate's own jitter asks for more than is usual; else None.
     """
 
     name: str
@@ -70,11 +77,21 @@ class Check:
     candidate: Array = field(repr=False)
     exact: Array = field(repr=False)
     native: Array = field(repr=False)
+    choice: Judged | None = None
+    goes_with: str = ""
+    raised: tuple[float, float, float] | None = None
 
     @property
     def is_input(self) -> bool:
         """Whether it goes into a module, so that the module's caller computes it."""
         return self.name.rpartition("-")[2].startswith("input")
+
+
+class HoldsPins(Protocol):
+    """Holds a candidate's values by the reference's names."""
+
+    def pinned(self, name: str) -> Pinned | None:
+        """Return the candidate's values of one of the reference's tensors."""
 
 
 class Checker:
@@ -98,8 +115,42 @@ class Checker:
         self._model, self._calls, self._traced = model, calls, traced
         self._wide = float64_copy(model)
         self._wide_calls = [_widened(call) for call in calls]
-        self._candidate = candidate
+        self._candidate: HoldsPins = candidate
         self._pins: dict[str, Pinned | None] = {}
+        self._kept = lasting_storages(self._wide)
+
+    @property
+    def wide_model(self) -> torch.nn.Module:
+        """The reference in float64."""
+        return self._wide
+
+    @property
+    def wide_calls(self) -> Sequence[ReferenceCall]:
+        """The rows, their inputs in float64."""
+        return self._wide_calls
+
+    def submodule(self, name: str) -> torch.nn.Module:
+        """Return a module of the reference in float64 by the name that tensors have it by."""
+        return self._wide.get_submodule(name.partition(".")[2])
+
+    def pinning(self, row: int, wanted: frozenset[str] | None = None) -> Pinning:
+        """Begin to take down one row in float64.
+
+        Args:
+            row: number of the row.
+            wanted: the tensors to take down; None for all.
+        """
+        return Pinning(self._kept, self._traced, self._row, row, wanted=wanted)
+
+    def against(self, candidate: HoldsPins) -> Checker:
+        """Return a checker of another run of the same rows, with the same copy of the reference.
+
+        Args:
+            candidate: holds what that run computed.
+        """
+        other = copy.copy(self)
+        other._candidate, other._pins = candidate, {}
+        return other
 
     def pin(self, name: str) -> Pinned | None:
         """Return the candidate's values of a tensor."""
@@ -116,11 +167,12 @@ class Checker:
         native = _by_name(self._native(unpinned))
         sums: dict[str, int] = {}
         exact = _by_name(self._exact(unpinned, sums))
-        return tuple(
-            self._check(name, exact[name], native[name], sums.get(name, 0))
+        checks = {
+            name: self._check(name, exact[name], native[name], sums.get(name, 0))
             for name in exact
             if name in native
-        )
+        }
+        return tuple(self._by_choice(checks, exact, native).values())
 
     def again(self, checks: Sequence[Check], *, unpinned: Collection[str]) -> dict[str, Check]:
         """Judge the same tensors anew, where the reference goes on with its own values of some.
@@ -132,7 +184,18 @@ class Checker:
             unpinned: tensors that the reference goes on with its own values of.
         """
         exact = _by_name(self._exact(unpinned, {}))
-        return {check.name: self._anew(check, exact[check.name]) for check in checks}
+        anew = {check.name: self._anew(check, exact[check.name]) for check in checks}
+        return self._by_choice(anew, exact, None)
+
+    def _by_choice(
+        self,
+        checks: Mapping[str, Check],
+        exact: Mapping[str, Sequence[Taken]],
+        native: Mapping[str, Sequence[Taken]] | None,
+    ) -> dict[str, Check]:
+        return judge_by_choice(
+            checks, exact=exact, native=native, traced=self._traced, raw=self._values
+        )
 
     def _anew(self, check: Check, parts: Sequence[Taken]) -> Check:
         if check.floor is None:

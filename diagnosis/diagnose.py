@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from comparison.align.pairing import Pairing
+from comparison.chunks import with_stretches
 from comparison.schema.diagnosis import (
+    Calibration,
     Cause,
     Coverage,
     Culprit,
@@ -21,24 +23,34 @@ from comparison.schema.diagnosis import (
 from comparison.schema.manifest import Manifest
 from comparison.schema.outcome import Side
 from comparison.store.dump import Dump
+from diagnosis.calibration import Rerun, calibrated
 from diagnosis.candidate_tensors import CandidateTensors
+from diagnosis.causes.naming import cause_of, likelier
 from diagnosis.checks import Check, Checker
+from diagnosis.choice_checks import CHOSEN, harmless_choices, phrases_of_choice, settled_choices
 from diagnosis.choices import token_choices
+from diagnosis.drill import Drill
+from diagnosis.drill_dump import without_operations
+from diagnosis.gaps import gap_before
 from diagnosis.guilt import is_guilty, worst
 from diagnosis.healing import CONSTANT_SHIFT, harmless_differences
 from diagnosis.inputs import input_differences
+from diagnosis.layer_match import match_layers
 from diagnosis.location import bad_places, describe_where, spot_of
 from diagnosis.module_watch import module_of
 from diagnosis.name_map import NameMap
+from diagnosis.rank_blame import earliest, phrases_of_ranks, wrong_rank
 from diagnosis.reference_calls import ReferenceCall
 from diagnosis.reference_trace import TracedTensor, fingerprints_of, trace_reference
 from diagnosis.sentence import sentence_of
 from diagnosis.vote import Finding
+from diagnosis.weight_inputs import weight_cause, weight_differences, weights_against
 
 if TYPE_CHECKING:
     import torch
 
 _DRIFT = 8.0  # times the rounding error that the reference's own run ends with
+_EXPLAINED = 3  # guilty modules whose cause is sought
 _LEAST_COVERAGE = 0.05  # of the reference's modules; below that nothing can be said
 
 
@@ -50,13 +62,22 @@ class DiagnoseOptions:
         keep_going: replay also where the runs were given unlike inputs.
         reference_engine: name of the engine whose model is replayed.
         names: pairs that the user gives, instead of those found.
+        inputs: differences of what the two runs were given, found by their dumps.
         on_paired: is told what was paired.
+        reruns: further runs of the candidate, which tell its own jitter.
+        least_modules: how many modules have to be checked for a verdict of agreement; None for a
+            share of all of them.
+        causes: whether to say why modules are wrong, which takes further replays of these.
     """
 
     keep_going: bool = False
     reference_engine: str = "torch"
     names: NameMap = field(default_factory=dict)
+    inputs: tuple[InputDifference, ...] = ()
     on_paired: Callable[[Pairing], None] = lambda pairing: None
+    reruns: tuple[Rerun, ...] = ()
+    least_modules: int | None = None
+    causes: bool = True
 
 
 def diagnose(
@@ -100,35 +121,82 @@ class _Diagnosing:
         reference: Manifest | None,
         options: DiagnoseOptions,
     ) -> None:
-        self._model, self._dump, self._calls = model, dump, calls
+        dump = without_operations(dump)
+        self._model, self._dump, self._calls = model, with_stretches(dump), calls
         self._options = options
         both = reference is not None and dump.manifest is not None
         self._inputs: tuple[InputDifference, ...] = (
             tuple(input_differences(reference, dump.manifest)) if both else ()  # type: ignore[arg-type]  # both are there
         )
+        self._inputs += options.inputs
+        self._weights = weights_against(model, dump)
+        self._inputs += tuple(weight_differences(self._weights))
 
     def result(self) -> Finding:
         decisive = [difference for difference in self._inputs if difference.decisive]
         if decisive and not self._options.keep_going:
             return Finding(diagnosis=self._only_inputs(decisive), guilty={})
         traced = trace_reference(self._model, self._calls)
-        candidate = CandidateTensors(
-            self._dump,
-            traced,
-            engine=self._options.reference_engine,
-            place=lambda: fingerprints_of(self._model, self._calls[0], traced),
-            names=self._options.names,
+        found, unlike = self._of_rank(traced, None)
+        ranks = sorted({entry.rank for entry in self._dump.entries if entry.rank is not None})
+        others = [self._of_rank(traced, rank)[0] for rank in ranks[1:]] if unlike else []
+        return earliest([found, *others])
+
+    def _of_rank(
+        self, traced: Mapping[str, TracedTensor], rank: int | None
+    ) -> tuple[Finding, bool]:
+        """Diagnose with the copies that one rank holds; tell whether other ranks hold others."""
+        candidate, layers = match_layers(
+            self._tensors_of(self._dump, traced, rank),
+            lambda other: Checker(self._model, self._calls, traced, other),
         )
         self._options.on_paired(candidate.pairing)
         checker = Checker(self._model, self._calls, traced, candidate)
-        checks = checker.checks()
+        checks, calibration = self._calibrated(checker, traced, rank)
         suspects = [check for check in checks if is_guilty(check)]
         harmless = tuple(harmless_differences(checker, checks, suspects)) if suspects else ()
         cleared = {item.tensor for item in harmless}
         guilty = [check for check in suspects if check.name not in cleared]
-        unbroken = checker.checks(unpinned=candidate.names())
-        diagnosis = self._judge(traced, candidate, checks, guilty, harmless, unbroken)
-        return Finding(diagnosis=diagnosis, guilty={check.name: check for check in guilty})
+        harmless += tuple(harmless_choices(checks))
+        unbroken = checker.checks(unpinned=set(candidate.names()) - settled_choices(checks))
+        reasons = self._reasons(checker, checks, guilty)
+        diagnosis = self._judge(traced, candidate, checks, guilty, harmless, unbroken, reasons)
+        finding = Finding(
+            diagnosis=replace(
+                diagnosis, calibration=calibration, notes=(*diagnosis.notes, *layers)
+            ),
+            guilty={check.name: check for check in guilty},
+            drill=Drill(checker, checks, guilty[0]) if guilty else None,
+        )
+        return finding, bool(candidate.ranks.unlike)
+
+    def _tensors_of(
+        self, dump: Dump, traced: Mapping[str, TracedTensor], rank: int | None
+    ) -> CandidateTensors:
+        return CandidateTensors(
+            dump,
+            traced,
+            engine=self._options.reference_engine,
+            place=lambda: fingerprints_of(self._model, self._calls[0], traced),
+            names=self._options.names,
+            rank=rank,
+        )
+
+    def _calibrated(
+        self, checker: Checker, traced: Mapping[str, TracedTensor], rank: int | None
+    ) -> tuple[tuple[Check, ...], Calibration | None]:
+        """Judge every tensor, by limits that the candidate's own jitter may have raised."""
+        checks = checker.checks()
+        manifest = self._dump.manifest
+        if not self._options.reruns or manifest is None:
+            return checks, None
+        return calibrated(
+            checker,
+            checks,
+            self._options.reruns,
+            manifest,
+            lambda dump: self._tensors_of(with_stretches(without_operations(dump)), traced, rank),
+        )
 
     def _judge(
         self,
@@ -138,8 +206,16 @@ class _Diagnosing:
         guilty: Sequence[Check],
         harmless: tuple[Harmless, ...],
         unbroken: Sequence[Check],
+        reasons: Mapping[str, Cause],
     ) -> Diagnosis:
-        records = _merged([self._guilty(check, traced, candidate) for check in guilty])
+        records = _merged(
+            [
+                replace(
+                    self._guilty(check, traced, candidate, checks), cause=reasons.get(check.name)
+                )
+                for check in guilty
+            ]
+        )
         coverage = _coverage(traced, candidate, checks)
         drift = None if guilty else _drift(unbroken, harmless)
         missing = self._missing(coverage, candidate)
@@ -148,7 +224,12 @@ class _Diagnosing:
         if verdict is Judgement.AGREE and not enough:
             verdict = Judgement.INCONCLUSIVE
         culprit = self._culprit(records[0]) if records else None
-        cause = Cause() if records else None
+        judged = {check.name.rpartition("-")[0] for check in checks if not check.is_input}
+        cause = (
+            likelier(records[0].cause, weight_cause(self._weights, culprit, judged))
+            if records
+            else None
+        )
         if drift is not None:
             cause = Cause(id="drift", evidence=f"{drift:.3g} times the reference's own rounding")
         draft = Diagnosis(
@@ -168,6 +249,20 @@ class _Diagnosing:
             notes=self._dump.notes,
         )
         return sentence_of(draft)
+
+    def _reasons(
+        self, checker: Checker, checks: Sequence[Check], guilty: Sequence[Check]
+    ) -> dict[str, Cause]:
+        """Say why the first guilty modules are wrong."""
+        if not self._options.causes:
+            return {}
+        first_of: dict[str, Check] = {}
+        for check in guilty:
+            first_of.setdefault(check.owner, check)
+        return {
+            check.name: cause_of(checker, checks, check)
+            for check in list(first_of.values())[:_EXPLAINED]
+        }
 
     @property
     def _engine(self) -> str:
@@ -191,20 +286,35 @@ class _Diagnosing:
         return sentence_of(draft)
 
     def _guilty(
-        self, check: Check, traced: Mapping[str, TracedTensor], candidate: CandidateTensors
+        self,
+        check: Check,
+        traced: Mapping[str, TracedTensor],
+        candidate: CandidateTensors,
+        checks: Sequence[Check],
     ) -> Guilty:
         owner = _attention_of(check, traced) or check.owner
+        gap = gap_before(check, checks, traced)
+        owner = owner if gap is None else gap.owner
+        pin = candidate.pinned(check.name)
+        spot = spot_of(bad_places(check)[0], self._calls)
         return Guilty(
             module=module_of(owner),
             candidate_module=_candidate_module(check, owner),
             tensor=check.name,
             candidate_tensor=check.candidate_names[0],
-            between=_between(check, traced, candidate, owner),
-            spot=spot_of(bad_places(check)[0], self._calls),
+            between=_between(check, traced, candidate, owner)
+            if gap is None
+            else (candidate.candidate_names(gap.last)[0], check.candidate_names[0]),
+            spot=replace(spot, rank=wrong_rank(check, pin, candidate)),
             local_error=1.0 if check.excess is None else check.excess.error,
             bound=0.0 if check.excess is None else check.excess.bound,
             excess=float("inf") if check.excess is None else worst(check.excess),
-            where=describe_where(check, self._calls),
+            where=(
+                *describe_where(check, self._calls),
+                *(gap.phrases if gap is not None else ()),
+                *phrases_of_choice(check),
+                *phrases_of_ranks(check, pin),
+            ),
         )
 
     def _culprit(self, first: Guilty) -> Culprit:
@@ -220,20 +330,27 @@ class _Diagnosing:
 
     def _missing(self, coverage: Coverage, candidate: CandidateTensors) -> tuple[str, ...]:
         missing = [f"{name}: {reason}" for name, reason in sorted(candidate.unusable.items())]
-        if coverage.modules_checked <= _LEAST_COVERAGE * coverage.modules:
+        if not self._covers(coverage):
             checked = f"{coverage.modules_checked} of {coverage.modules}"
             missing.insert(0, f"only {checked} modules could be checked")
         if candidate.unreadable:
             first = next(iter(candidate.unreadable.values()))
-            missing.insert(0, f"{len(candidate.unreadable)} tensors cannot be read: {first}")
+            count = len(candidate.unreadable)
+            what = "one tensor" if count == 1 else f"{count} tensors"
+            missing.insert(0, f"{what} cannot be read: {first}")
         if not self._dump.complete:
             why = "; ".join(self._dump.notes) or "the run was cut off"
             missing.insert(0, f"the candidate's dump is not complete: {why}")
         return tuple(missing)
 
     def _enough(self, coverage: Coverage) -> bool:
-        enough = coverage.modules_checked > _LEAST_COVERAGE * coverage.modules
-        return enough and self._dump.complete
+        return self._covers(coverage) and self._dump.complete
+
+    def _covers(self, coverage: Coverage) -> bool:
+        least = self._options.least_modules
+        if least is None:
+            return coverage.modules_checked > _LEAST_COVERAGE * coverage.modules
+        return coverage.modules_checked >= max(least, 1)
 
 
 def _between(
@@ -270,10 +387,16 @@ def _candidate_module(check: Check, owner: str) -> str | None:
 
 
 def _merged(records: Sequence[Guilty]) -> list[Guilty]:
-    """Keep one record a module, the first in order of execution."""
+    """Keep one record a module, the first in order of execution.
+
+    Chosen ones and the weights that go with them are two sides of one fault.
+    """
     kept: dict[str, Guilty] = {}
     for record in records:
-        kept.setdefault(record.module, record)
+        first = kept.setdefault(record.module, record)
+        if record is not first:
+            beside = [text for text in record.where if text not in first.where and CHOSEN in text]
+            kept[record.module] = replace(first, where=(*first.where, *beside))
     return list(kept.values())
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -12,14 +12,41 @@ from typing import TYPE_CHECKING, Any
 from comparison.align.pairing import Pairing
 from comparison.schema.diagnosis import Diagnosis
 from comparison.schema.errors import BadInputError
-from diagnosis.diagnose import DiagnoseOptions, diagnose, find
-from diagnosis.module_dump import Inputs, ModuleInputs, calls_of, dump_module, manifest_of
+from comparison.schema.manifest import Manifest
+from comparison.store.dump import Dump
+from diagnosis.calibration import Rerun
+from diagnosis.capture_plan import CapturePlan
+from diagnosis.config_audit import audit_config, default_config, max_graphs
+from diagnosis.diagnose import DiagnoseOptions, find
+from diagnosis.drill_dump import module_globs, with_inside
+from diagnosis.drill_sides import OFF, DrillPlan, drilled, plan_of_side
+from diagnosis.given_inputs import given_differences, pictures_of, require_pictures
+from diagnosis.inputs import require_one_model
+from diagnosis.module_dump import (
+    Inputs,
+    ModuleInputs,
+    calls_of,
+    dump_module,
+    manifest_of,
+    measure_module,
+)
 from diagnosis.name_map import NameMap
 from diagnosis.reference_calls import calls_of_manifest
 from diagnosis.reference_model import ENCODER_TASK, build_reference
-from diagnosis.side_runs import RunOptions, SideDump, oracle_of, run_side, with_prompts_of
+from diagnosis.repro import repro_of, require_new_folder, write_repro
+from diagnosis.reruns import module_again, side_again
+from diagnosis.side_runs import (
+    RunOptions,
+    SideDump,
+    measure_side,
+    oracle_of,
+    run_side,
+    sizes_of_dump,
+    with_prompts_of,
+)
 from diagnosis.sides import EngineSide, SideSpec, parse_side
 from diagnosis.two_dumps import diagnose_dumps
+from diagnosis.two_passes import DEFAULT_MAX_BYTES, Passes
 from diagnosis.vote import Finding, vote
 from oracles.registry import PIPELINE_ORACLES
 from test_common.debug_options import DebugOptions
@@ -40,6 +67,18 @@ class DiffOptions:
         keep_going: replay also where the runs were given unlike inputs.
         names: pairs of tensors, instead of those found.
         on_paired: is told what was paired, once a candidate.
+        max_bytes: greatest size of a dump; a larger one is made in two passes, a coarse one of
+            what layers give and a fine one of the suspect layers.
+        tell: is told what takes a while, before it is done.
+        calibrate: whether to run the candidate again and raise the limits of tensors to what its
+            own jitter explains.
+        audit_config: whether to list the fields of the configuration that the reference reads and
+            that do not reach the candidate; of engines only.
+        drill: module of the candidate whose operations are captured as it is run; `off` for
+            looking below no module. None for looking below the culprit where that is cheap: on
+            Torch.
+        command: what the user ran, for telling what to run next.
+        repro: folder that gets the fault by itself, to attach to a bug report; new or empty.
     """
 
     run: RunOptions = field(default_factory=RunOptions)
@@ -47,12 +86,34 @@ class DiffOptions:
     keep_going: bool = False
     names: NameMap = field(default_factory=dict)
     on_paired: Callable[[Pairing], None] = lambda pairing: None
+    max_bytes: int = DEFAULT_MAX_BYTES
+    tell: Callable[[str], None] = lambda text: None
+    calibrate: bool = False
+    audit_config: bool = False
+    drill: str | None = None
+    command: str = "diff_models ..."
+    repro: Path | None = None
 
     @property
-    def diagnosing(self) -> DiagnoseOptions:
-        """Return what of it matters to one diagnosis."""
+    def operations(self) -> tuple[str, ...]:
+        """Globs of the modules whose operations a candidate that is run captures at once."""
+        return () if self.drill in (None, OFF) else module_globs(self.drill)
+
+    def diagnosing(
+        self, least_modules: int | None = None, reruns: Iterable[Rerun] = ()
+    ) -> DiagnoseOptions:
+        """Return what of it matters to one diagnosis.
+
+        Args:
+            least_modules: how many modules have to be checked for a verdict of agreement.
+            reruns: further runs of the candidate.
+        """
         return DiagnoseOptions(
-            keep_going=self.keep_going, names=self.names, on_paired=self.on_paired
+            keep_going=self.keep_going,
+            names=self.names,
+            on_paired=self.on_paired,
+            least_modules=least_modules,
+            reruns=tuple(reruns),
         )
 
 
@@ -109,33 +170,147 @@ def diff_sides(
     Returns:
         The candidate's diagnosis; of several, one that joins theirs.
     """
+    require_new_folder(options.repro)
+    if options.audit_config:
+        options = replace(options, run=replace(options.run, watch_config=True))
     with ExitStack() as stack:
         folder = options.output or Path(stack.enter_context(TemporaryDirectory(prefix="diff-")))
-        right = run_side(reference, folder / "reference", options.run)
+        right, plan = _run_reference(reference, folder / "reference", options)
         run = with_prompts_of(options.run, right.dump)
         found = []
         for number, spec in enumerate(candidates, start=1):
             name = "candidate" if len(candidates) == 1 else f"candidate{number}"
-            wrong = run_side(spec, folder / name, run)
-            found.append(_find(right, wrong, options))
-        return vote(found)
+            found.append(_find_side(right, spec, folder / name, run, plan, options))
+        return _with_repro(vote(found), found, options)
 
 
-def _find(right: SideDump, wrong: SideDump, options: DiffOptions) -> Finding:
+def _with_repro(joined: Diagnosis, found: Sequence[Finding], options: DiffOptions) -> Diagnosis:
+    """Write the fault by itself, if that was asked for, and tell so."""
+    if options.repro is not None:
+        options.tell(write_repro(options.repro, joined, found))
+    return joined
+
+
+def _cut_out(
+    found: Finding, reference: Manifest | None, candidate: Manifest | None, options: DiffOptions
+) -> Finding:
+    if options.repro is None:
+        return found
+    return replace(found, repro=repro_of(found, reference=reference, candidate=candidate))
+
+
+def _find_side(
+    right: SideDump,
+    spec: SideSpec,
+    folder: Path,
+    run: RunOptions,
+    plan: CapturePlan | None,
+    options: DiffOptions,
+) -> Finding:
+    """Run one candidate, diagnose it, and look below its culprit."""
+    asked = replace(run, ops=options.operations)
+    if plan is None or not isinstance(spec, EngineSide):
+        wrong = run_side(spec, folder, asked)
+        found = _find(right, wrong, options)
+    else:
+        found, wrong = _in_two_passes(right, spec, folder, asked, plan, options)
+    found = _audited(found, right, wrong, options)
+    found = _cut_out(found, right.dump.manifest, wrong.dump.manifest, options)
+    how = plan_of_side(
+        spec, wrong.dump, folder.with_name(f"{folder.name}-drill"), run, command=options.command
+    )
+    return drilled(found, replace(how, is_off=options.drill == OFF))
+
+
+def _run_reference(
+    spec: SideSpec, folder: Path, options: DiffOptions
+) -> tuple[SideDump, CapturePlan | None]:
+    """Run the reference, and plan two passes where a full dump is too large."""
+    measured: SideDump | None = None
+    if not isinstance(spec, EngineSide):
+        measured = run_side(spec, folder, options.run)
+        sizes = sizes_of_dump(measured.dump)
+    elif spec.engine == "torch":
+        measured, sizes = measure_side(spec, folder, options.run, max_bytes=options.max_bytes)
+    else:
+        _, sizes = measure_side(spec, folder, options.run, max_bytes=0)
+    plan = CapturePlan(sizes)
+    if plan.total_bytes <= options.max_bytes:
+        return measured or run_side(spec, folder, options.run), None
+    coarse = replace(options.run, filter=plan.coarse())
+    return measured or run_side(spec, folder, coarse), plan
+
+
+def _in_two_passes(
+    right: SideDump,
+    spec: EngineSide,
+    folder: Path,
+    run: RunOptions,
+    plan: CapturePlan,
+    options: DiffOptions,
+) -> tuple[Finding, SideDump]:
+    """Capture coarsely, then finely where something is suspect; kept dumps are of both sides."""
+    captured: list[SideDump] = []
+
+    def capture(name: str, globs: tuple[str, ...]) -> SideDump:
+        asked = replace(run, filter=globs)
+        if name == "fine" and options.output is not None and isinstance(right.spec, EngineSide):
+            run_side(right.spec, folder.with_name(f"reference-of-{folder.name}-fine"), asked)
+        captured.append(run_side(spec, folder.with_name(f"{folder.name}-{name}"), asked))
+        return captured[-1]
+
+    found = Passes(
+        capture=capture,
+        find=lambda wrong, least: _find(right, wrong, options, least_modules=least),
+        plan=plan,
+        max_bytes=options.max_bytes,
+        tell=options.tell,
+        engine=spec.engine,
+    ).run()
+    return found, captured[-1]
+
+
+def _find(
+    right: SideDump,
+    wrong: SideDump,
+    options: DiffOptions,
+    *,
+    least_modules: int | None = None,
+) -> Finding:
     manifest = wrong.dump.manifest
+    if not options.keep_going:
+        require_one_model(right.dump.manifest, manifest)
     known = _what_was_run(right, options)
     if known is None or manifest is None or not manifest.rows:
         return Finding(diagnosis=diagnose_dumps(right.dump, wrong.dump), guilty={})
     oracle, asked = known
     model = build_reference(oracle, asked, encoding=manifest.encoding)
     encoder = oracle.task_name == ENCODER_TASK
-    return find(
-        model,
-        wrong.dump,
-        calls_of_manifest(manifest, model, encoder=encoder),
-        reference=right.dump.manifest,
-        options=options.diagnosing,
-    )
+    pictures = pictures_of(wrong.dump) or pictures_of(right.dump)
+    require_pictures(wrong.dump, pictures)
+    calls = calls_of_manifest(manifest, model, encoder=encoder, pictures=pictures)
+    given = tuple(given_differences(right.dump, wrong.dump))
+    with TemporaryDirectory(prefix="again-") as again:
+        reruns = side_again(wrong, Path(again)) if options.calibrate else ()
+        how = replace(options.diagnosing(least_modules, reruns), inputs=given)
+        return find(model, wrong.dump, calls, reference=right.dump.manifest, options=how)
+
+
+def _audited(found: Finding, right: SideDump, wrong: SideDump, options: DiffOptions) -> Finding:
+    """Add the fields of the configuration that do not reach the candidate, if asked for."""
+    reference, candidate = right.dump.manifest, wrong.dump.manifest
+    known = _what_was_run(right, options)
+    if not options.audit_config or known is None or reference is None or candidate is None:
+        return found
+    graph_of = None
+    if candidate.engine == "max" and wrong.oracle is not None and wrong.options is not None:
+        options.tell(
+            "building MAX's graph again for every field that the reference reads, uncompiled "
+            "(seconds each, and as long as it takes to load the weights)"
+        )
+        graph_of = max_graphs(wrong.oracle, wrong.options, rows=len(candidate.rows))
+    audit = audit_config(reference, candidate, default_config(known[0]), graph_of)
+    return replace(found, diagnosis=replace(found.diagnosis, config_audit=audit))
 
 
 def _what_was_run(
@@ -175,23 +350,76 @@ def _diff_modules(
     from comparison.store.dump import open_dump
 
     asked = options or DiffOptions()
-    how = asked.diagnosing
+    require_new_folder(asked.repro)
+    if asked.audit_config:
+        raise BadInputError("audit_config watches models being built: name sides, not modules")
+    how = asked.diagnosing()
     if not _is_module(candidate):
         dump = open_dump(Path(candidate))
         if dump.manifest is None or not dump.manifest.rows:
             raise BadInputError(f"{candidate} does not say which token ids it was run on")
-        calls = calls_of_manifest(dump.manifest, reference, encoder=encoder)
+        pictures = pictures_of(dump)
+        require_pictures(dump, pictures)
+        calls = calls_of_manifest(dump.manifest, reference, encoder=encoder, pictures=pictures)
         given = ModuleInputs.of(inputs or (), num_steps=num_steps, encoder=encoder)
         own = manifest_of(reference, given) if given.rows else None
-        return diagnose(reference.eval(), dump, calls, reference=own, options=how)
+        found = find(reference.eval(), dump, calls, reference=own, options=how)
+        found = _cut_out(found, own, dump.manifest, asked)
+        found = drilled(found, DrillPlan(dump=dump))
+        return _with_repro(found.diagnosis, [found], asked)
     if inputs is None:
         raise BadInputError("two modules need inputs: rows of token ids, or tensors")
     given = ModuleInputs.of(inputs, num_steps=num_steps, encoder=encoder)
     with ExitStack() as stack:
         folder = asked.output or Path(stack.enter_context(TemporaryDirectory(prefix="diff-")))
-        dump = dump_module(candidate, given, folder / "candidate")
+        return _find_in_modules(reference, candidate, given, folder, asked)
+
+
+def _find_in_modules(
+    reference: Any, candidate: Any, given: ModuleInputs, folder: Path, options: DiffOptions
+) -> Diagnosis:
+    def find_in(dump: Dump, least_modules: int | None = None) -> Finding:
         calls = calls_of(reference, given, dump)
-        return diagnose(reference.eval(), dump, calls, options=how)
+        with TemporaryDirectory(prefix="again-") as again:
+            reruns: Iterable[Rerun] = ()
+            if options.calibrate:
+                reruns = module_again(candidate, given, Path(again), globs=asked[-1])
+            how = options.diagnosing(least_modules, reruns)
+            return find(reference.eval(), dump, calls, options=how)
+
+    asked: list[tuple[str, ...] | None] = [None]
+    captured: list[Dump] = []
+
+    def capture(name: str, globs: tuple[str, ...]) -> Dump:
+        asked.append(globs)
+        captured.append(dump_module(candidate, given, folder / f"candidate-{name}", globs=globs))
+        return captured[-1]
+
+    def look_below(found: Finding, dump: Dump) -> Diagnosis:
+        def run_again(globs: tuple[str, ...]) -> Dump:
+            inside = with_inside(globs)
+            return dump_module(
+                candidate, given, folder / "candidate-drill", globs=inside, ops=globs
+            )
+
+        how = DrillPlan(dump=dump, run_again=run_again, is_off=options.drill == OFF)
+        found = drilled(_cut_out(found, None, dump.manifest, options), how)
+        return _with_repro(found.diagnosis, [found], options)
+
+    dump, sizes = measure_module(
+        candidate, given, folder / "candidate", max_bytes=options.max_bytes
+    )
+    if dump is not None:
+        return look_below(find_in(dump), dump)
+    passes = Passes(
+        capture=capture,
+        find=find_in,
+        plan=CapturePlan(sizes),
+        max_bytes=options.max_bytes,
+        tell=options.tell,
+        engine="torch",
+    )
+    return look_below(passes.run(), captured[-1])
 
 
 def _is_module(value: object) -> bool:

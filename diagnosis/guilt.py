@@ -40,6 +40,9 @@ _NARROW_DTYPES = ("bfloat16", "float16")
 
 def limits_of(check: Check) -> Limits:
     """Return what a check is judged by."""
+    if check.raised is not None:
+        whole, position, channel = check.raised
+        return Limits(whole=whole, position=position, channel=channel)
     if check.dtype not in _NARROW_DTYPES:
         return _WIDE
     # What a module with modules inside does by itself is a chain of operations, each rounding.
@@ -47,6 +50,15 @@ def limits_of(check: Check) -> Limits:
         return _NARROW_CORE
     pointwise = check.longest_sum == 0 and check.candidate.size >= _ENOUGH_VALUES
     return _NARROW_POINTWISE if pointwise else _NARROW
+
+
+def limits_of_chain(dtype: str) -> Limits:
+    """Return what a tensor is judged by that several operations computed, each rounding.
+
+    Args:
+        dtype: name of the run's dtype.
+    """
+    return _NARROW_CORE if dtype in _NARROW_DTYPES else _WIDE
 
 
 def is_guilty(check: Check) -> bool:

@@ -6,6 +6,7 @@ all logits of a row: the tensor differs, and nothing that is computed from it do
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -18,6 +19,11 @@ from diagnosis.guilt import Limits, exceeds, is_guilty, limits_of
 from diagnosis.rounding import excess_error
 
 CONSTANT_SHIFT = "a constant is added to all logits of a row, which changes no probability"
+_OTHER_LIST = (
+    "the list of hidden states is another one, as where one side leaves out the embedding or the "
+    "final norm"
+)
+_LIST = re.compile(r"-output_(\w*_)?hidden_states_\d+$")
 _ROUNDS = 16  # how far a difference may travel before it has to be gone
 _PLAIN = 1000.0  # times rounding; a difference of that size is not overlooked
 _SEVERAL = 4.0  # times the limits, where the rounding of several modules adds up
@@ -37,8 +43,13 @@ def harmless_differences(
     constant = [check for check in guilty if _is_constant_shift(check)]
     for check in constant:
         yield Harmless(tensor=check.name, reason=CONSTANT_SHIFT)
-    shifted = {check.name for check in constant}
-    rest = {check.name: check for check in guilty if check.name not in shifted}
+    known = {check.name for check in constant}
+    for check in guilty:
+        other = _listed_elsewhere(check, checks)
+        if other is not None:
+            known.add(check.name)
+            yield Harmless(tensor=check.name, reason=f"{_OTHER_LIST}: this is {other}")
+    rest = {check.name: check for check in guilty if check.name not in known}
     for scope, group in _groups(list(rest.values())).items():
         left = [check for check in group if check.name in rest]
         healed = _healed(checker, checks, left, scope) if left else None
@@ -60,6 +71,19 @@ class _Healed:
 
     tensors: tuple[str, ...]
     where: str
+
+
+def _listed_elsewhere(check: Check, checks: Sequence[Check]) -> str | None:
+    """Name the right tensor that a list of hidden states holds in place of another, bit for bit."""
+    if not _LIST.search(check.name) or check.floor is None:
+        return None
+    for other in checks:
+        same = other.candidate.shape == check.candidate.shape and other.places == check.places
+        if not same or _LIST.search(other.name) or is_guilty(other):
+            continue
+        if np.array_equal(other.candidate, check.candidate):
+            return other.name
+    return None
 
 
 def _is_constant_shift(check: Check) -> bool:

@@ -6,10 +6,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from comparison.schema.diagnosis import InputDifference
+from comparison.schema.errors import BadInputError
 from comparison.schema.manifest import Manifest
 
 # Fields of a configuration that change names, defaults or storage, and no number.
-_IDLE_FIELDS = frozenset(
+IDLE_FIELDS = frozenset(
     {
         "architectures", "auto_map", "chunk_size_feed_forward", "dtype", "finetuning_task",
         "id2label", "is_decoder", "is_encoder_decoder", "label2id", "max_length", "name_or_path",
@@ -22,6 +23,32 @@ _IDLE_FIELDS = frozenset(
     }
 )  # fmt: skip
 _SHOWN = 60
+
+
+def require_one_model(reference: Manifest | None, candidate: Manifest | None) -> None:
+    """Refuse two runs of different models.
+
+    Args:
+        reference: of the reference's run.
+        candidate: of the candidate's run.
+
+    Raises:
+        BadInputError: their configurations are of different kinds.
+    """
+    kinds = [_kind(manifest) for manifest in (reference, candidate)]
+    if None in kinds or kinds[0] == kinds[1]:
+        return
+    names = [manifest.model for manifest in (reference, candidate) if manifest is not None]
+    raise BadInputError(
+        f"expected two runs of one model, found {kinds[0]} ({names[0]}) as the reference and "
+        f"{kinds[1]} ({names[1]}) as the candidate; --keep-going compares them all the same"
+    )
+
+
+def _kind(manifest: Manifest | None) -> str | None:
+    """Return the kind of a model, a text model's as that of the model around it."""
+    kind = None if manifest is None else manifest.config.get("model_type")
+    return kind.removesuffix("_text") if isinstance(kind, str) else None
 
 
 def input_differences(reference: Manifest, candidate: Manifest) -> Iterator[InputDifference]:
@@ -68,7 +95,7 @@ def _tokens(row: int, reference: tuple[int, ...], candidate: tuple[int, ...]) ->
 def _fields(
     reference: Mapping[str, Any], candidate: Mapping[str, Any], prefix: str = ""
 ) -> Iterator[InputDifference]:
-    for field in sorted({*reference, *candidate} - _IDLE_FIELDS):
+    for field in sorted({*reference, *candidate} - IDLE_FIELDS):
         if field.startswith("_"):
             continue
         left, right = reference.get(field), candidate.get(field)

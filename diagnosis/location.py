@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from comparison.numerics.dtypes import Array
 from comparison.schema.diagnosis import Spot
 from diagnosis.checks import Check, Place
 from diagnosis.reference_calls import ReferenceCall
@@ -70,12 +71,18 @@ def _positions(every: Sequence[int], wrong: Sequence[int]) -> str:
     return f"at tokens {_listing(wrong)}"
 
 
+def bad_channels(check: Check) -> Array:
+    """Return the numbers of the channels of a flattened token value that are wrong, [n]."""
+    if check.excess is None:
+        return np.zeros(0, dtype=int)
+    errors = np.nan_to_num(check.excess.by_channel, nan=np.inf, posinf=np.inf)
+    return np.flatnonzero(errors > max(_BAD, _FAR_ABOVE * float(np.max(errors, initial=0.0))))
+
+
 def _channels(check: Check) -> Iterator[str]:
     if check.excess is None:
         return
-    errors = np.nan_to_num(check.excess.by_channel, nan=np.inf, posinf=np.inf)
-    bad = np.flatnonzero(errors > max(_BAD, _FAR_ABOVE * float(np.max(errors, initial=0.0))))
-    total = errors.size
+    bad, total = bad_channels(check), check.excess.by_channel.size
     if 0 < bad.size < total / 2:
         first, last = int(bad[0]), int(bad[-1])
         if bad.size == last - first + 1 and bad.size > 1:

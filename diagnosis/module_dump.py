@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -14,6 +15,8 @@ from diagnosis.reference_calls import ReferenceCall, calls_of_manifest
 
 if TYPE_CHECKING:
     import torch
+
+    from test_common.dump_writer import DumpWriter
 
 TokenRows = Sequence[Sequence[int]]
 Inputs = TokenRows | Mapping[str, Any] | tuple[Any, ...]
@@ -48,25 +51,72 @@ class ModuleInputs:
         return cls(rows=rows, kwargs={}, num_steps=num_steps, encoder=encoder)
 
 
-def dump_module(module: torch.nn.Module, inputs: ModuleInputs, folder: Path) -> Dump:
+def dump_module(
+    module: torch.nn.Module,
+    inputs: ModuleInputs,
+    folder: Path,
+    *,
+    globs: Sequence[str] | None = None,
+    ops: Sequence[str] = (),
+) -> Dump:
     """Run a module with a print hook on every layer.
 
     Args:
         module: any module; causal language models and encoders take rows of token ids.
         inputs: what to run it on.
         folder: where the dump goes.
+        globs: names of the layers or tensors to dump, None for all.
+        ops: names of the modules whose operations to dump too.
     """
     from test_common.dump_writer import DumpWriter
+
+    with closing(DumpWriter(folder)) as writer:
+        _dump(module, inputs, writer, globs=globs, ops=ops)
+    return open_dump(folder)
+
+
+def measure_module(
+    module: torch.nn.Module, inputs: ModuleInputs, folder: Path, *, max_bytes: int
+) -> tuple[Dump | None, dict[str, int]]:
+    """Dump a module if that is not too large, and tell how large it is.
+
+    Args:
+        module: as for `dump_module`.
+        inputs: what to run it on.
+        folder: where the dump goes; gone again if it is too large.
+        max_bytes: greatest size of the dump.
+
+    Returns:
+        The dump, None where it is too large; and the bytes of each tensor.
+    """
+    from test_common.limited_writer import LimitedDumpWriter
+
+    with closing(LimitedDumpWriter(folder, max_bytes=max_bytes)) as writer:
+        _dump(module, inputs, writer)
+    if writer.overflowed:
+        shutil.rmtree(folder)  # holds no tensors
+        return None, dict(writer.sizes)
+    return open_dump(folder), dict(writer.sizes)
+
+
+def _dump(
+    module: torch.nn.Module,
+    inputs: ModuleInputs,
+    writer: DumpWriter,
+    *,
+    globs: Sequence[str] | None = None,
+    ops: Sequence[str] = (),
+) -> None:
     from test_common.torch_print_hook import TorchPrintHook
+    from test_common.weight_recorder import weights_of_module
 
     draft = manifest_of(module, inputs)
-    with closing(DumpWriter(folder)) as writer:
-        writer.start(draft)
-        with TorchPrintHook(sink=writer) as hook:
-            hook.name_layers(module)
-            manifest = _run(module, inputs, draft, hook)
-        writer.finish(manifest, hook.require_capture())
-    return open_dump(folder)
+    writer.start(draft)
+    writer.save_weights(weights_of_module(module))
+    with TorchPrintHook(filter=globs, sink=writer, ops=ops) as hook:
+        hook.name_layers(module)
+        manifest = _run(module, inputs, draft, hook)
+    writer.finish(manifest, hook.require_capture())
 
 
 def calls_of(

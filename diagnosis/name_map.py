@@ -54,7 +54,8 @@ def read_map(path: Path) -> NameMap:
     """
     try:
         if not path.is_file():
-            raise BadInputError(f"expected a map, found no file at {path}")
+            kind = "no regular file" if path.exists() else "nothing"
+            raise BadInputError(f"expected a map, a JSON file, found {kind} at {path}")
         if path.stat().st_size > _LARGEST_FILE:
             raise CorruptFileError(f"{path} is larger than {_LARGEST_FILE >> 20} MiB: no map")
         value: Any = json.loads(path.read_text(encoding="utf-8"))

@@ -13,7 +13,9 @@ Legend: T tokens of a row, n positions of these that the dump holds.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -21,12 +23,22 @@ import numpy as np
 
 from comparison.align.token_rows import TokenRow
 from comparison.numerics.dtypes import Array
+from diagnosis.expert_choices import (
+    TopkLog,
+    any_choice,
+    in_order_of,
+    is_choice,
+    noting_topk,
+    weights_of,
+)
 from diagnosis.module_watch import watched
 from diagnosis.reference_calls import ReferenceCall
 from diagnosis.reference_trace import TracedTensor, as_array, tokens_first
 
 if TYPE_CHECKING:
     import torch
+
+_REMEMBERED = 32  # tensors with the candidate's values; who gets one of them runs soon after
 
 PinOf = Callable[[str, int], TokenRow | None]
 
@@ -44,6 +56,7 @@ class Taken:
             owner, the last one last.
         reference: computed by the reference from the candidate's values, [n, ...].
         positions: token positions, [n].
+        scores: for what top-k chose, what it chose from, [n, E].
     """
 
     name: str
@@ -53,6 +66,7 @@ class Taken:
     since: tuple[str, ...]
     reference: Array
     positions: Array
+    scores: Array | None = None
 
 
 def replay(
@@ -74,51 +88,95 @@ def replay(
         unpinned: tensors that are taken down but not replaced.
         on_taken: called after each value.
     """
+    kept = lasting_storages(model)
+    chooses = any_choice(traced.values())
     for row, call in enumerate(calls):
-        pinning = _Pinning(model, traced, pin_of, row, frozenset(unpinned), on_taken)
-        with watched(model, pinning):
+        pinning = Pinning(kept, traced, pin_of, row, frozenset(unpinned), on_taken)
+        noting = noting_topk(pinning.topk) if chooses else nullcontext()
+        with watched(model, pinning), noting:
             call.run(model)
         yield from pinning.taken
 
 
-class _Pinning:
+class Pinning:
+    """Takes values of one row down, and puts the candidate's in their place."""
+
     def __init__(
         self,
-        model: torch.nn.Module,
+        kept: frozenset[int],
         traced: Mapping[str, TracedTensor],
         pin_of: PinOf,
         row: int,
-        unpinned: frozenset[str],
-        on_taken: Callable[[], None],
+        unpinned: frozenset[str] = frozenset(),
+        on_taken: Callable[[], None] = lambda: None,
+        wanted: frozenset[str] | None = None,
     ) -> None:
+        """Begin a row.
+
+        Args:
+            kept: memory that no value may be written into.
+            traced: the reference's tensors.
+            pin_of: as for `replay`.
+            row: number of the row.
+            unpinned: as for `replay`.
+            on_taken: as for `replay`.
+            wanted: the tensors to take down; None for all that are known.
+        """
         self.taken: list[Taken] = []
+        self.topk = TopkLog()
         self._traced, self._pin_of, self._row = traced, pin_of, row
-        self._unpinned, self._on_taken = unpinned, on_taken
-        self._kept = _storages_of(model)
+        self._unpinned, self._on_taken, self._wanted = unpinned, on_taken, wanted
+        self._kept = kept
         self._since: dict[str, list[str]] = {}
+        self._written: deque[tuple[str, torch.Tensor, int]] = deque(maxlen=_REMEMBERED)
 
     def see(self, name: str, tensor: torch.Tensor, *, owner: str, caller: str) -> torch.Tensor:
+        """As `module_watch.Observer` has it."""
         pin = self._pin_of(name, self._row)
         traced = self._traced.get(name)
         if pin is None or traced is None or pin.positions.size == 0:
+            self._know(name, tensor)
             return tensor
         by_token = tokens_first(tensor, traced)
         if int(pin.positions[-1]) >= by_token.shape[0]:
             return tensor
-        self._take(name, owner, by_token, pin, traced)
+        if self._wanted is None or name in self._wanted:
+            self._take(name, owner, by_token, pin, traced)
         self._on_taken()
         if name in self._unpinned:
             return tensor
         for call in {caller, name.rpartition("-")[0]}:
             self._since.setdefault(call, []).append(name)
-        return self._pinned(tensor, traced, pin)
+        target = self._pinned(tensor, traced, pin)
+        if target is tensor:
+            self._written.append((name, target, target._version))
+        return target
+
+    def holds(self, name: str) -> bool:
+        """Tell whether a tensor is replaced in this row."""
+        pin = self._pin_of(name, self._row)
+        known = pin is not None and pin.positions.size > 0 and name in self._traced
+        return known and name not in self._unpinned
+
+    def _know(self, name: str, tensor: torch.Tensor) -> None:
+        """Note an input without values of its own that is a tensor which has the candidate's."""
+        module, _, side = name.rpartition("-")
+        if not side.startswith("input"):
+            return
+        where = tensor.data_ptr(), tensor.numel(), tensor._version
+        for known, written, version in reversed(self._written):
+            if (written.data_ptr(), written.numel(), version) == where:
+                self._since.setdefault(module, []).append(known)
+                return
 
     def _take(
         self, name: str, owner: str, by_token: torch.Tensor, pin: TokenRow, traced: TracedTensor
     ) -> None:
-        values = by_token[_index(pin.positions)]
+        index = _index(pin.positions)
+        values = by_token[index]
         if traced.is_mask:
             values = values[..., : pin.values.shape[-1]]
+        scores = self.topk.scores_of(by_token) if is_choice(traced) else None
         self.taken.append(
             Taken(
                 name=name,
@@ -128,6 +186,9 @@ class _Pinning:
                 since=tuple(self._since.get(owner, ())),
                 reference=as_array(values).copy(),
                 positions=pin.positions,
+                scores=None
+                if scores is None
+                else as_array(scores.reshape(by_token.shape[0], -1)[index]).copy(),
             )
         )
 
@@ -140,9 +201,20 @@ class _Pinning:
                 return tensor
             values = _as_mask(pin.values, place)
         else:
-            values = _as_tensor(pin.values, place)
+            values = _as_tensor(self._in_order(pin, place, traced), place)
         by_token[_index(pin.positions)] = values
         return target
+
+    def _in_order(self, pin: TokenRow, place: torch.Tensor, traced: TracedTensor) -> Array:
+        """Order what was chosen as the reference's weights are, where it goes on with these."""
+        if not is_choice(traced):
+            return pin.values
+        weights = weights_of(traced.name, self._traced)
+        if weights is None or (
+            self._pin_of(weights, self._row) is not None and weights not in self._unpinned
+        ):
+            return pin.values
+        return in_order_of(np.asarray(pin.values).reshape(place.shape), as_array(place))
 
     def _may_write(self, tensor: torch.Tensor) -> bool:
         """Tell whether writing into a tensor reaches those only who should see the new value."""
@@ -193,7 +265,7 @@ def allowed(mask: Array) -> Array:
     return np.asarray(plain.astype(np.float64) > -1e4)
 
 
-def _storages_of(model: torch.nn.Module) -> frozenset[int]:
+def lasting_storages(model: torch.nn.Module) -> frozenset[int]:
     """Return the memory that outlives a call: weights, buffers, and tensors kept as attributes."""
     import torch
 

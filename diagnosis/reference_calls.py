@@ -6,7 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from comparison.schema.manifest import Manifest
+from comparison.numerics.dtypes import Array
+from comparison.schema.manifest import Manifest, Row
+from diagnosis.given_inputs import pictures_by_row
 
 if TYPE_CHECKING:
     import torch
@@ -39,7 +41,11 @@ class ReferenceCall:
 
 
 def calls_of_manifest(
-    manifest: Manifest, model: torch.nn.Module, *, encoder: bool
+    manifest: Manifest,
+    model: torch.nn.Module,
+    *,
+    encoder: bool,
+    pictures: Mapping[str, Array] | None = None,
 ) -> tuple[ReferenceCall, ...]:
     """Make one call a row: the prompt and what the candidate generated, all at once.
 
@@ -47,10 +53,15 @@ def calls_of_manifest(
         manifest: the candidate's.
         model: the reference; only arguments that it takes are given.
         encoder: whether the model embeds its rows and generates nothing.
+        pictures: what goes with the prompts' pictures, by keyword, for the whole batch.
+
+    Raises:
+        BadInputError: several rows share pictures that cannot be told apart.
     """
+    by_row = pictures_by_row(pictures or {}, len(manifest.rows))
     return tuple(
-        _call([*row.token_ids, *_fed(row.generated)], len(row.token_ids), model, encoder=encoder)
-        for row in manifest.rows
+        _call(row, model, encoder=encoder, pictures=own)
+        for row, own in zip(manifest.rows, by_row, strict=True)
     )
 
 
@@ -60,17 +71,18 @@ def _fed(generated: Sequence[int]) -> Sequence[int]:
 
 
 def _call(
-    ids: Sequence[int], prompt_tokens: int, model: torch.nn.Module, *, encoder: bool
+    row: Row, model: torch.nn.Module, *, encoder: bool, pictures: Mapping[str, Array]
 ) -> ReferenceCall:
     import torch
 
     from test_common.torch_batch import ModelCall, device_of
 
-    tensor = torch.tensor([list(ids)], dtype=torch.long, device=device_of(model))  # [1, T]
-    kwargs = ModelCall(model, [ids]).arguments(
+    ids = [*row.token_ids, *_fed(row.generated)]
+    tensor = torch.tensor([ids], dtype=torch.long, device=device_of(model))  # [1, T]
+    kwargs = ModelCall(model, [ids], dict(pictures) or None).arguments(
         tensor, torch.ones_like(tensor), positions=not encoder
     )
-    return ReferenceCall(kwargs=kwargs, tokens=len(ids), prompt_tokens=prompt_tokens)
+    return ReferenceCall(kwargs=kwargs, tokens=len(ids), prompt_tokens=len(row.token_ids))
 
 
 def _copied(value: Any) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from comparison.schema.diagnosis import Diagnosis, Guilty, Judgement
+from comparison.schema.diagnosis import Cause, Diagnosis, Guilty, Judgement
 
 
 def sentence_of(diagnosis: Diagnosis) -> Diagnosis:
@@ -48,6 +48,8 @@ def _blame(found: Diagnosis, first: Guilty) -> str:
     at = f"step {spot.step}, row {spot.row}"
     if spot.position is not None:
         at += f", token {spot.position}"
+    if spot.rank is not None:
+        at += f", rank {spot.rank}"
     if first.bound > 0:
         size = (
             f"its own error there is {first.local_error:.2g} of the tensor's size, "
@@ -55,7 +57,23 @@ def _blame(found: Diagnosis, first: Guilty) -> str:
         )
     else:
         size = "integers and masks have to be equal, and are not"
-    return f"{found.candidate_engine} first goes wrong in {where} ({at}): {size}{_more(found)}."
+    return (
+        f"{found.candidate_engine} first goes wrong in {where} ({at}): {_why(found.cause)}{size}"
+        f"{_more(found)}."
+    )
+
+
+def _why(cause: Cause | None) -> str:
+    """Say what the candidate does, and how well that explains its values."""
+    if cause is None or cause.id == "unknown" or not cause.evidence:
+        return ""
+    expected = f" ({cause.expected})" if cause.expected else ""
+    if cause.residual is None:
+        return f"it {cause.evidence}{expected}; "
+    return (
+        f"it {cause.evidence}{expected}, which leaves {cause.residual:.2g} times what rounding "
+        "explains; "
+    )
 
 
 def _more(found: Diagnosis) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -30,6 +32,9 @@ class RunOptions:
         hf_config_overrides: fields of the configuration, on every side.
         prefer_module_v3: whether to choose MAX's ModuleV3 variant.
         seed: set before each run.
+        filter: globs of what engines capture; empty for all.
+        ops: globs of the modules whose operations they capture too.
+        watch_config: whether to note which fields of the configuration they read.
     """
 
     pipeline: str | None = None
@@ -41,6 +46,9 @@ class RunOptions:
     hf_config_overrides: Mapping[str, Any] = field(default_factory=dict)
     prefer_module_v3: bool = False
     seed: int = 0
+    filter: tuple[str, ...] = ()
+    ops: tuple[str, ...] = ()
+    watch_config: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,11 +89,60 @@ def run_side(spec: SideSpec, folder: Path, options: RunOptions) -> SideDump:
             assert_never(spec)
 
 
+def measure_side(
+    spec: EngineSide, folder: Path, options: RunOptions, *, max_bytes: int
+) -> tuple[SideDump | None, dict[str, int]]:
+    """Run a side on Torch, whatever its engine, and tell how large its full dump is.
+
+    Args:
+        spec: the side.
+        folder: where the dump goes, if it is small enough.
+        options: how to run.
+        max_bytes: greatest size of the dump; with 0 it is only measured.
+
+    Returns:
+        The side where its dump fits, else None; and the bytes of each tensor.
+
+    Raises:
+        BadInputError: there is no such pipeline or oracle.
+        EngineError: Torch cannot run it.
+    """
+    from test_common.debug_run import run_debug_model
+    from test_common.limited_writer import LimitedDumpWriter
+
+    spec = replace(spec, engine="torch")
+    oracle, name = oracle_of(spec, options)
+    asked = _debug_options(spec, name, folder, options)
+    writer = LimitedDumpWriter(folder, max_bytes=max_bytes)
+    run_debug_model(oracle, asked, writer=writer)
+    if writer.overflowed:
+        shutil.rmtree(folder)  # holds no tensors
+        return None, dict(writer.sizes)
+    side = SideDump(spec=spec, dump=open_dump(folder), oracle=oracle, options=asked)
+    return side, dict(writer.sizes)
+
+
+def sizes_of_dump(dump: Dump) -> dict[str, int]:
+    """Return the bytes of each tensor of a dump, by the sizes of its files."""
+    shares = Counter(entry.path for entry in dump.entries)
+    sizes: Counter[str] = Counter()
+    for entry in dump.entries:
+        if entry not in dump.problems:
+            sizes[entry.name] += entry.path.stat().st_size // shares[entry.path]
+    return dict(sizes)
+
+
 def _run(spec: EngineSide, folder: Path, options: RunOptions) -> SideDump:
     from test_common.debug_run import run_debug_model
 
     oracle, name = oracle_of(spec, options)
-    asked = DebugOptions(
+    asked = _debug_options(spec, name, folder, options)
+    run_debug_model(oracle, asked)
+    return SideDump(spec=spec, dump=open_dump(folder), oracle=oracle, options=asked)
+
+
+def _debug_options(spec: EngineSide, name: str, folder: Path, options: RunOptions) -> DebugOptions:
+    return DebugOptions(
         pipeline=name,
         framework=spec.engine,
         output=folder,
@@ -97,9 +154,11 @@ def _run(spec: EngineSide, folder: Path, options: RunOptions) -> SideDump:
         hf_config_overrides=options.hf_config_overrides,
         prefer_module_v3=options.prefer_module_v3 and spec.engine == "max",
         seed=options.seed,
+        filter=options.filter,
+        watch_config=options.watch_config,
+        ops=options.ops,
+        weights=True,
     )
-    run_debug_model(oracle, asked)
-    return SideDump(spec=spec, dump=open_dump(folder), oracle=oracle, options=asked)
 
 
 def oracle_of(spec: EngineSide, options: RunOptions) -> tuple[PipelineOracle, str]:

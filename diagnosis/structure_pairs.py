@@ -2,31 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 
 import numpy as np
 
 from comparison.align.fingerprint import Fingerprint, fingerprint
 from comparison.align.fused import FusedPart
 from comparison.align.pairing import Pairing, PlannedPair
-from comparison.align.rows import Layout
+from comparison.align.renames import canonical_name
 from comparison.align.structure import Match, Placed, match_by_structure
 from comparison.align.token_rows import row_readings
 from comparison.numerics.dtypes import Array
 from comparison.schema.errors import BadInputError
 from comparison.schema.outcome import Side
 from comparison.schema.tensor_entry import TensorEntry
+from comparison.schema.tensor_names import parse_tensor_name
 from comparison.store.dump import Dump
+from diagnosis.dump_layout import layout_of
 from diagnosis.name_map import entries_by_name
 
+_KNOWN = 0.2  # of the reference's outputs; names that pair so many are the engine's known ones
 
-def with_structure(pairing: Pairing, dump: Dump, place: Callable[[], Sequence[Placed]]) -> Pairing:
+
+def with_structure(
+    pairing: Pairing,
+    dump: Dump,
+    place: Callable[[], Sequence[Placed]],
+    *,
+    reference_engine: str | None = None,
+) -> Pairing:
     """Pair what names leave over, by place and value; a guess says that it is one.
+
+    Where names are known, those that no other engine has a counterpart for get none by a guess:
+    an engine's cache lengths are not another's positions because both lie in one layer.
 
     Args:
         pairing: by names.
         dump: the candidate's.
         place: gives the reference's tensors with their values.
+        reference_engine: whose names the reference's are.
     """
     loose = {side: [item.entry for item in pairing.unpaired if item.side is side] for side in Side}
     if not loose[Side.REFERENCE] or not loose[Side.CANDIDATE] or dump.manifest is None:
@@ -35,7 +49,30 @@ def with_structure(pairing: Pairing, dump: Dump, place: Callable[[], Sequence[Pl
     missing = {entry.name for entry in loose[Side.REFERENCE]} - paired
     reference = [placed for placed in place() if placed.name in missing]
     matches = match_by_structure(reference, list(_placed(loose[Side.CANDIDATE], dump)))
+    if _names_are_known(pairing, missing):
+        matches = [match for match in matches if _may_be(match, reference_engine, dump.engine)]
     return _joined(pairing, tuple(_planned(matches, loose)))
+
+
+def _names_are_known(pairing: Pairing, missing: Collection[str]) -> bool:
+    """Tell whether names pair enough of the reference's outputs to be trusted."""
+    paired = {pair.reference.name for pair in pairing.pairs if _is_output(pair.reference.name)}
+    loose = {name for name in missing if _is_output(name)}
+    return len(paired) >= _KNOWN * (len(paired) + len(loose)) > 0
+
+
+def _is_output(name: str) -> bool:
+    parsed = parse_tensor_name(name)
+    return parsed is not None and parsed.side == "output"
+
+
+def _may_be(match: Match, reference_engine: str | None, engine: str | None) -> bool:
+    """Tell whether a match is proven, or both names may have a counterpart."""
+    if match.proven:
+        return True
+    left = canonical_name(match.reference, engine=reference_engine, other=engine)
+    right = canonical_name(match.candidate, engine=engine, other=reference_engine)
+    return left is not None and right is not None
 
 
 def _placed(entries: Sequence[TensorEntry], dump: Dump) -> Iterator[Placed]:
@@ -52,11 +89,8 @@ def _placed(entries: Sequence[TensorEntry], dump: Dump) -> Iterator[Placed]:
 
 
 def _readings(array: Array, entry: TensorEntry, dump: Dump) -> dict[int, Fingerprint]:
-    assert dump.manifest is not None  # its rows are needed to come here
-    lengths = tuple(len(row.token_ids) for row in dump.manifest.rows)
-    layout = Layout(padding=dump.manifest.padding, lengths=lengths, step=entry.step)
     found: dict[int, Fingerprint] = {}
-    for rows in row_readings(array, layout):
+    for rows in row_readings(array, layout_of(dump, entry.step)):
         size = int(np.prod(rows[0].values.shape[1:]))
         if size not in found:
             found[size] = fingerprint(rows[0].positions, rows[0].values)

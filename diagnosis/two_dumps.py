@@ -30,6 +30,7 @@ from comparison.schema.tensor_names import parse_tensor_name
 from comparison.store.dump import Dump
 from diagnosis.inputs import input_differences
 from diagnosis.sentence import sentence_of
+from diagnosis.weight_inputs import dumped_weights, weight_differences
 
 _JUMP = 30.0  # times the greatest error before
 _DRIFT = 1e4  # times one rounding; beyond that the end is off without a jump
@@ -51,6 +52,7 @@ def diagnose_dumps(reference: Dump, candidate: Dump) -> Diagnosis:
     inputs: tuple[InputDifference, ...] = ()
     if reference.manifest is not None and candidate.manifest is not None:
         inputs = tuple(input_differences(reference.manifest, candidate.manifest))
+    inputs += tuple(weight_differences(dumped_weights(reference, candidate)))
     decisive = next((item for item in inputs if item.decisive), None)
     errors = list(_errors(compared))
     first = None if decisive is not None else _jump(errors)

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from comparison.schema.diagnosis import Diagnosis, Judgement
 from comparison.schema.outcome import Side
 from diagnosis.checks import Check
+
+if TYPE_CHECKING:
+    from diagnosis.drill import Drill
+    from diagnosis.repro import Repro
 
 _ONE_ERROR = 0.1  # relative distance of two errors that are taken for the same
 
@@ -21,10 +26,14 @@ class Finding:
     Attributes:
         diagnosis: of one candidate.
         guilty: by the reference's tensor name; empty where nothing was replayed.
+        drill: looks below the first guilty module; None where there is none.
+        repro: the fault by itself, or why there is none; None where that was not asked for.
     """
 
     diagnosis: Diagnosis
     guilty: dict[str, Check]
+    drill: Drill | None = None
+    repro: Repro | str | None = None
 
 
 def vote(findings: Sequence[Finding]) -> Diagnosis:

@@ -74,6 +74,9 @@ class CaptureJob:
         on_built: called once the model stands and before its first step, so that a model that
             cannot be built leaves no dump behind.
         vision: the pictures of the rows, None for a model of text alone.
+        weights: whether to write down the weights that the model runs with.
+        ops: globs of the modules whose operations are captured too.
+        watch_config: whether to note which fields of the configuration are read.
     """
 
     draft: Manifest
@@ -94,6 +97,9 @@ class CaptureJob:
     precision: int = 6
     on_built: Callable[[], None] = _nothing
     vision: VisionInputs | None = None
+    weights: bool = False
+    ops: Sequence[str] = ()
+    watch_config: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,6 +118,8 @@ class Captured:
         notes: what a reader of the dump has to know, one sentence each.
         manifest_written: whether the dump has its final manifest already.
         bytes_written: size of the tensor files, where another process wrote them.
+        config_reads: fields of the configuration that were read, each with modules that read it;
+            None where that was not watched.
     """
 
     generated: tuple[tuple[int, ...], ...]
@@ -124,6 +132,7 @@ class Captured:
     notes: tuple[str, ...] = ()
     manifest_written: bool = False
     bytes_written: int = 0
+    config_reads: Mapping[str, Sequence[str]] | None = None
 
 
 def completed_manifest(draft: Manifest, captured: Captured) -> Manifest:
@@ -146,6 +155,9 @@ def completed_manifest(draft: Manifest, captured: Captured) -> Manifest:
         certificate=captured.certificate,
         complete=True,
         patches=captured.patches,
+        config_reads=None
+        if captured.config_reads is None
+        else {field: list(readers) for field, readers in captured.config_reads.items()},
         options={
             **draft.options,
             "notes": [*draft.options.get("notes", ()), *captured.notes],

@@ -17,6 +17,7 @@ from test_common.max_print_hook import MaxPrintHook
 from test_common.max_runner import MaxRun, run_max, run_max_encoder
 from test_common.max_step_printer import StepPrinter
 from test_common.max_vision import VisionRow, vision_rows
+from test_common.max_weights import MaxWeights
 from test_common.model_banner import print_banner
 from test_common.oracle_errors import checked_result, oracle_errors
 from test_common.patching import Patch, apply_patches
@@ -37,14 +38,18 @@ def capture_on_max(oracle: BuildsPipelines, job: CaptureJob) -> Captured:
         EngineError: MAX cannot build or run the model; its own last error is quoted.
     """
     patches = (*_cpu_patches(oracle, job), *_processor_patches(job))
+    weights = MaxWeights()
+    noting = weights.patches() if job.weights else ()
     with _hook(job) as hook:
         printer = StepPrinter(
             hook, job.writer, steps=job.steps, style=job.style, precision=job.precision
         )
-        with apply_patches([*patches, *_capture_patches(job, hook)]):
+        with apply_patches([*patches, *_capture_patches(job, hook), *noting]):
             built = _build(oracle, job)
             prepared = _prepared(built, job)
             job.on_built()
+            if job.weights and job.writer is not None:
+                job.writer.save_weights(weights.record())
             run = _run(oracle, built, job, printer, prepared)
         return Captured(
             generated=run.generated,
@@ -54,7 +59,7 @@ def capture_on_max(oracle: BuildsPipelines, job: CaptureJob) -> Captured:
             versions={name: version(name) for name in ("max", "transformers")},
             certificate=None if hook is None else replace(hook.require_capture(), saved=run.saved),
             patches=tuple(patch.label for patch in patches),
-            notes=_notes(built, job),
+            notes=(*_notes(built, job), *(() if hook is None else hook.notes)),
         )
 
 
@@ -64,7 +69,7 @@ def _hook(job: CaptureJob) -> Iterator[MaxPrintHook | None]:
         yield None
         return
     label = job.writer.stem if job.writer is not None else str
-    with MaxPrintHook(job.filter, label=label) as hook:
+    with MaxPrintHook(job.filter, label=label, ops=job.ops) as hook:
         yield hook
 
 
@@ -87,6 +92,11 @@ def _processor_patches(job: CaptureJob) -> tuple[Patch, ...]:
     return () if job.vision is None else pillow_processor_patches()
 
 
+def graph_patches(oracle: BuildsPipelines, job: CaptureJob) -> tuple[Patch, ...]:
+    """Return the patches under which a run builds its graph, without those of a capture."""
+    return (*_cpu_patches(oracle, job), *_capture_patches(job, None))
+
+
 def _capture_patches(job: CaptureJob, hook: MaxPrintHook | None) -> tuple[Patch, ...]:
     patches = capture_settings(
         max_batch_size=job.max_batch_size or len(job.rows), prefer_module_v3=job.prefer_module_v3
@@ -105,7 +115,7 @@ def _build(oracle: BuildsPipelines, job: CaptureJob) -> MaxPipelineAndTokenizer:
             oracle,
             "create_max_pipeline",
             oracle.create_max_pipeline(
-                encoding=job.encoding, device_specs=_device_specs(job.device)
+                encoding=job.encoding, device_specs=device_specs(job.device)
             ),
             MaxPipelineAndTokenizer,
         )
@@ -147,7 +157,12 @@ def _engine_errors() -> Iterator[None]:
         raise EngineError(f"MAX cannot run the model: {type(error).__name__}: {last}") from error
 
 
-def _device_specs(device: str) -> list[Any]:
+def device_specs(device: str) -> list[Any]:
+    """Return the `DeviceSpec` of each device of a run.
+
+    Raises:
+        BadInputError: there is no such GPU.
+    """
     from max.driver import DeviceSpec, accelerator_count
 
     if device == "cpu":

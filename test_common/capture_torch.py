@@ -20,6 +20,7 @@ from test_common.torch_runner import (
     run_torch,
     run_torch_encoder,
 )
+from test_common.weight_recorder import weights_of_module
 
 
 def capture_on_torch(oracle: BuildsPipelines, job: CaptureJob) -> Captured:
@@ -48,10 +49,12 @@ def capture_on_torch(oracle: BuildsPipelines, job: CaptureJob) -> Captured:
     )
     print_banner(type(built.model))
     job.on_built()
+    if job.weights and job.writer is not None:
+        job.writer.save_weights(weights_of_module(built.model))
     hook = None
     if job.capture:
         sink = job.writer or ConsoleSink(style=job.style, precision=job.precision)
-        hook = TorchPrintHook(filter=job.filter, sink=sink, steps=job.steps)
+        hook = TorchPrintHook(filter=job.filter, sink=sink, steps=job.steps, ops=job.ops)
     if hook is None:
         run = _run(oracle, built, job, hook=None)
     else:
@@ -65,7 +68,7 @@ def capture_on_torch(oracle: BuildsPipelines, job: CaptureJob) -> Captured:
         config=_config(built.model),
         versions={name: version(name) for name in ("torch", "transformers")},
         certificate=hook.require_capture() if hook is not None else None,
-        notes=run.notes,
+        notes=(*run.notes, *(() if hook is None else hook.notes)),
     )
 
 

@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from comparison.schema.errors import BadInputError, EngineError, TryAgainError
+from comparison.schema.manifest import Manifest
 from comparison.store.manifest_file import read_manifest, write_manifest
 from test_common.capture_job import EMBEDDINGS_TASK, BuildsPipelines, Captured, CaptureJob
 from test_common.oracle_errors import checked_result, oracle_errors
@@ -88,6 +89,9 @@ def _write_job(folder: Path, oracle: BuildsPipelines, job: CaptureJob) -> None:
         steps=None if job.steps is None else sorted(job.steps),
         style=str(job.style),
         precision=job.precision,
+        ops=list(job.ops),
+        weights=job.weights,
+        watch_config=job.watch_config,
     ).write(folder)
     options = {**job.draft.options, "tensor_parallel_size": ranks}
     write_manifest(folder / DRAFT_FILE, replace(job.draft, options=options))
@@ -157,9 +161,16 @@ def _captured(folder: Path, job: CaptureJob) -> Captured:
         config=manifest.config,
         versions=manifest.versions,
         certificate=manifest.certificate,
+        config_reads=manifest.config_reads,
+        notes=_notes_of_worker(manifest, job.draft),
         manifest_written=True,
         bytes_written=_size_bytes(job),
     )
+
+
+def _notes_of_worker(manifest: Manifest, draft: Manifest) -> tuple[str, ...]:
+    known = draft.options.get("notes", ())
+    return tuple(note for note in manifest.options.get("notes", ()) if note not in known)
 
 
 def _size_bytes(job: CaptureJob) -> int:

@@ -44,6 +44,9 @@ class DebugOptions:
         precision: digits behind the point in style `full`.
         images: files or web addresses of pictures, which all rows get; empty for those made by
             code, where the model takes any.
+        weights: whether to write down the weights that the model runs with.
+        ops: globs of the modules whose operations are captured too, each by itself.
+        watch_config: whether to note which fields of the configuration the engine's code reads.
     """
 
     pipeline: str
@@ -65,6 +68,9 @@ class DebugOptions:
     style: PrintStyle = PrintStyle.NATIVE
     precision: int = 6
     images: tuple[str | Path, ...] = ()
+    weights: bool = False
+    ops: tuple[str, ...] = ()
+    watch_config: bool = False
 
     def __post_init__(self) -> None:
         """Collect all that is wrong with the options.
@@ -89,6 +95,8 @@ class DebugOptions:
             problems.append(f"prefer_module_v3 is for max, not for {self.framework}")
         problems += self._parallel_problems()
         problems += self._style_problems()
+        if self.weights and self.output is None:
+            problems.append("weights are written into a file: name an output folder")
         if problems:
             raise BadInputError("; ".join(problems))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,6 +15,7 @@ from comparison.schema.manifest import Manifest, Padding, Row
 from test_common.capture_job import (
     EMBEDDINGS_TASK,
     BuildsPipelines,
+    Captured,
     CaptureJob,
     completed_manifest,
 )
@@ -72,7 +73,11 @@ class DebugRun:
 
 
 def run_debug_model(
-    oracle: DebuggableOracle, options: DebugOptions, *, capture: bool = True
+    oracle: DebuggableOracle,
+    options: DebugOptions,
+    *,
+    capture: bool = True,
+    writer: DumpWriter | None = None,
 ) -> DebugRun:
     """Build the oracle's model on an engine, run it, and dump or print every tensor.
 
@@ -80,6 +85,7 @@ def run_debug_model(
         oracle: says how to build the model.
         options: what to run.
         capture: False runs the model without any hook, for the logits alone.
+        writer: takes the tensors, instead of one made of the options.
 
     Raises:
         BadInputError: the options do not fit the model or this machine.
@@ -89,10 +95,11 @@ def run_debug_model(
         TryAgainError: the Hub fails for now.
     """
     began = time.perf_counter()
-    if options.output is None or not capture:
+    if writer is None and options.output is not None:
+        writer = DumpWriter(options.output, overwrite=options.overwrite, style=options.style)
+    if writer is None or not capture:
         run = _run(oracle, options, capture=capture, writer=None)
     else:
-        writer = DumpWriter(options.output, overwrite=options.overwrite, style=options.style)
         with closing(writer):
             run = _run(oracle, options, capture=capture, writer=writer)
     return replace(run, seconds=time.perf_counter() - began)
@@ -121,7 +128,7 @@ def _run(
             num_steps=options.num_steps,
             encoding=encoding,
             device=device,
-            num_hidden_layers=_layer_count(options),
+            num_hidden_layers=layer_count(options),
             overrides=overrides,
             max_batch_size=options.max_batch_size,
             prefer_module_v3=options.prefer_module_v3,
@@ -134,8 +141,11 @@ def _run(
             precision=options.precision,
             on_built=lambda: writer.start(draft) if writer is not None else None,
             vision=vision,
+            weights=options.weights,
+            ops=options.ops,
+            watch_config=options.watch_config,
         )
-        captured = _capture(options.framework)(oracle, job)
+        captured = _captured(options.framework, oracle, job)
     if vision is not None:
         captured = replace(captured, notes=(*captured.notes, *vision.notes))
     manifest = completed_manifest(draft, captured)
@@ -147,6 +157,18 @@ def _run(
         output=options.output,
         size_bytes=captured.bytes_written or (writer.bytes_written if writer is not None else 0),
     )
+
+
+def _captured(framework: str, oracle: DebuggableOracle, job: CaptureJob) -> Captured:
+    """Run the job; vLLM's process watches the configuration by itself."""
+    capture = _capture(framework)
+    if not job.watch_config or framework == "vllm":
+        return capture(oracle, job)
+    from test_common.config_reads import watched_config_reads
+
+    with watched_config_reads() as reads:
+        captured = capture(oracle, job)
+        return replace(captured, config_reads=reads.fields())
 
 
 @contextmanager
@@ -228,7 +250,7 @@ def _has_gpu(framework: str) -> bool:
     return torch.cuda.is_available()
 
 
-def _capture(framework: str) -> Any:
+def _capture(framework: str) -> Callable[[DebuggableOracle, CaptureJob], Captured]:
     """Return the engine's runner; importing it imports the engine."""
     if framework == "max":
         from test_common.capture_max import capture_on_max
@@ -288,7 +310,8 @@ def _room_for_prompts(oracle: DebuggableOracle, options: DebugOptions) -> int | 
     return room
 
 
-def _layer_count(options: DebugOptions) -> int | None:
+def layer_count(options: DebugOptions) -> int | None:
+    """Return the number of layers that a run keeps, None for all."""
     if options.num_hidden_layers == ALL_LAYERS:
         return None
     return int(options.hf_config_overrides.get("num_hidden_layers", options.num_hidden_layers))
@@ -325,11 +348,12 @@ def _draft(
             "hf_config_overrides": dict(options.hf_config_overrides),
             "prefer_module_v3": options.prefer_module_v3,
             "filter": list(options.filter),
+            "ops": list(options.ops),
             "steps": None if options.steps is None else sorted(options.steps),
             "style": str(options.style),
             "use_cache": oracle.use_cache,
             "lora": None if oracle.lora_path is None else str(oracle.lora_path),
             "images": [{"source": image.source, "sha256": image.sha256} for image in images],
-            "notes": list(adapter_notes(oracle.lora_path, _layer_count(options))),
+            "notes": list(adapter_notes(oracle.lora_path, layer_count(options))),
         },
     )

@@ -10,11 +10,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
+from comparison.numerics.weight_record import WeightRecord
 from comparison.schema.errors import UnwritableOutputError
 from comparison.schema.manifest import CaptureCertificate, Manifest, RawTensor
+from comparison.schema.operations import StepOperations
 from comparison.schema.tensor_names import file_stem, name_of_stem, parse_tensor_name
 from comparison.store.manifest_file import MANIFEST_NAME, write_manifest
+from comparison.store.operations_file import OPERATIONS_NAME, write_operations
 from comparison.store.step_folder import ORDER_FILE_NAME
+from comparison.store.weights_file import WEIGHTS_NAME, write_weights
 from test_common.folder_lock import FolderLock
 from test_common.output_folder import (
     check_content,
@@ -183,6 +187,41 @@ class DumpWriter:
             raw: its dtype and shape.
         """
         self._raw_tensors[path.relative_to(self.out).as_posix()] = raw
+
+    def save_weights(self, record: WeightRecord) -> Path:
+        """Write down the weights that the model runs with.
+
+        Args:
+            record: projections of them.
+
+        Returns:
+            The file.
+
+        Raises:
+            UnwritableOutputError: the folder cannot be written.
+        """
+        self._open()
+        path = self.out / WEIGHTS_NAME
+        write_weights(path, record)
+        return path
+
+    def save_operations(self, operations: StepOperations, step: int | None = None) -> Path:
+        """Write down the operations of a step.
+
+        Args:
+            operations: of that step.
+            step: a step that an engine wrote and `adopt_engine_step` took over; None for the
+                current one.
+
+        Returns:
+            The file.
+
+        Raises:
+            UnwritableOutputError: the folder cannot be written.
+        """
+        folder = self._step_folder() if step is None else self.out / str(step)
+        write_operations(folder / OPERATIONS_NAME, operations)
+        return folder / OPERATIONS_NAME
 
     def engine_step_folder(self, step: int) -> Path:
         """Create the folder that an engine writes a step's files into by itself.

@@ -6,7 +6,9 @@ import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from comparison.schema.operations import StepOperations
 from comparison.schema.tensor_names import parse_tensor_name
+from test_common.op_capture_max import MaxOperations
 from test_common.print_hook import BasePrintHook, Filter
 
 # MAX compiles the tower of a multimodal model, with what projects to the decoder, by itself.
@@ -30,6 +32,7 @@ class MaxPrintHook(BasePrintHook):
         filter: Filter | None = None,
         *,
         label: Callable[[str], str] = str,
+        ops: Sequence[str] = (),
     ) -> None:
         """Make a hook and attach it to every layer call; `name_layers` gives the names.
 
@@ -38,8 +41,10 @@ class MaxPrintHook(BasePrintHook):
                 keep it.
             label: from a tensor's name to the label that the engine prints, or makes its file
                 name of; `DumpWriter.stem` where files are written.
+            ops: globs of the layers whose operations are printed too, each by itself.
         """
-        super().__init__(filter)
+        super().__init__(filter, ops=ops)
+        self._operations = MaxOperations(ops, self.capture_operation) if ops else None
         self._label = label
         self._roots: list[Any] = []
         self._wrapped: list[Any] = []
@@ -66,6 +71,8 @@ class MaxPrintHook(BasePrintHook):
         if isinstance(model, Layer):
             for path, layer in _walk_layers(model, root):
                 self.add_layer(layer, path)
+                if self._operations is not None:
+                    self._operations.watch_class(type(layer), self.name_of)
         else:
             self._wrap(model, root)
             for path, module in model.descendants:
@@ -102,7 +109,14 @@ class MaxPrintHook(BasePrintHook):
         del name
         return _NOT_TRACED
 
+    @property
+    def step_operations(self) -> StepOperations | None:
+        """The operations of every step, None where there are none."""
+        return None if self._operations is None else self._operations.step()
+
     def _detach(self) -> None:
+        if self._operations is not None:
+            self._operations.close()
         hooks = _layer_hooks()
         if self._after in hooks:
             hooks.remove(self._after)
@@ -143,7 +157,11 @@ class MaxPrintHook(BasePrintHook):
         def forward(*args: Any, **kwargs: Any) -> Any:
             call_name = self.begin_call(module)
             self.capture_inputs(module, call_name, args, kwargs)
-            outputs = original(*args, **kwargs)
+            if self._operations is None:
+                outputs = original(*args, **kwargs)
+            else:
+                with self._operations.call_of(module, path, args, kwargs) as done:
+                    outputs = done(original(*args, **kwargs))
             self.capture_outputs(module, call_name, outputs)
             return outputs
 

@@ -81,6 +81,9 @@ class StepPrinter:
         # The graph was traced once: its names hold for every step that runs it.
         names = hook.recorded_names()
         missing = writer.adopt_engine_step(number, names, suffix=suffix)
+        operations = hook.step_operations
+        if operations is not None:
+            writer.save_operations(operations, number)
         self.saved += len(names) - len(missing)
         if self._style is PrintStyle.BINARY:
             for path, raw in written.items():

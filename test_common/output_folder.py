@@ -14,7 +14,9 @@ from typing import Any
 from comparison.schema.errors import UnwritableOutputError
 from comparison.schema.tensor_names import name_of_stem, parse_tensor_name
 from comparison.store.manifest_file import MANIFEST_NAME
+from comparison.store.operations_file import OPERATIONS_NAME
 from comparison.store.step_folder import ORDER_FILE_NAME
+from comparison.store.weights_file import WEIGHTS_NAME
 from test_common.folder_lock import check_unlocked, is_lock
 
 # As in comparison.store.step_folder, which takes a quarter of a second to import.
@@ -23,6 +25,7 @@ _RANK_FOLDER = re.compile(r"rank\d+")
 _TENSOR_SUFFIXES = (".pt", ".max", ".safetensors")
 _TEMPORARY_FILE = re.compile(r"\.[0-9a-f]{32}\.tmp")  # of comparison.store.atomic_file
 _OUR_KEYS = {"schema_version", "engine"}
+_ROOT_FILES = (MANIFEST_NAME, WEIGHTS_NAME)
 _LISTED_NAMES = 3
 
 
@@ -87,7 +90,7 @@ def check_content(out: Path, *, overwrite: bool) -> None:
 
 
 def clear_old_dump(out: Path) -> None:
-    """Remove an earlier dump: its manifest and its step and rank folders, nothing else.
+    """Remove an earlier dump: manifest, weights, and step and rank folders, nothing else.
 
     Args:
         out: a folder that `check_output_folder` has passed with `overwrite`.
@@ -101,7 +104,7 @@ def clear_old_dump(out: Path) -> None:
                 entry.unlink()  # never follow a link out of the folder
             elif entry.is_dir() and _is_dump_name(entry.name):
                 shutil.rmtree(entry)
-            elif entry.name == MANIFEST_NAME:
+            elif entry.name in _ROOT_FILES:
                 entry.unlink()
     except OSError as error:
         raise unwritable(out, error) from error
@@ -149,7 +152,7 @@ class _OldDump:
         Args:
             entry: something directly inside the folder, or inside one of its rank folders.
         """
-        if entry.name == MANIFEST_NAME:
+        if entry.name in _ROOT_FILES:
             if self._manifest_of(entry.parent) is None:
                 yield entry
         elif entry.is_symlink() or not _is_dump_name(entry.name):
@@ -158,7 +161,7 @@ class _OldDump:
             yield entry
         elif _RANK_FOLDER.fullmatch(entry.name):
             for child in sorted(entry.iterdir()):
-                if _STEP_FOLDER.fullmatch(child.name) or child.name == MANIFEST_NAME:
+                if _STEP_FOLDER.fullmatch(child.name) or child.name in _ROOT_FILES:
                     yield from self.foreign(child)
                 elif not is_lock(child):
                     yield child
@@ -177,7 +180,7 @@ class _OldDump:
                 yield child
 
     def _is_dump_file(self, file: Path, names: set[str]) -> bool:
-        if file.suffix in _TENSOR_SUFFIXES or file.name == ORDER_FILE_NAME:
+        if file.suffix in _TENSOR_SUFFIXES or file.name in (ORDER_FILE_NAME, OPERATIONS_NAME):
             return True
         if _TEMPORARY_FILE.fullmatch(file.name):
             return True

@@ -69,6 +69,7 @@ class BasePrintHook(ABC):
         self,
         filter: Filter | None = None,  # the documented name
         steps: Container[int] | None = None,
+        ops: Sequence[str] = (),
     ) -> None:
         """Make a hook that is not attached to anything yet.
 
@@ -77,11 +78,16 @@ class BasePrintHook(ABC):
                 with the layer's name and with the full tensor name; a function gets the full
                 tensor name. None captures everything.
             steps: the steps to capture, None for all.
+            ops: globs of the modules whose operations are captured too, each by itself.
 
         Raises:
-            TypeError: the filter or the steps are of another kind.
+            TypeError: the filter, the steps or the globs are of another kind.
         """
         _check_filter(filter)
+        if isinstance(ops, str) or not all(isinstance(glob, str) for glob in ops):
+            raise TypeError(f"ops must be a list of globs, found {ops!r:.80}")
+        self._ops = tuple(ops)
+        self._operations_saved = self._operations_passed_on = 0
         if steps is not None and not isinstance(steps, Container):
             raise TypeError(f"steps must be numbers of steps, such as {{0, 1}}, found {steps!r}")
         self._steps = steps
@@ -218,12 +224,43 @@ class BasePrintHook(ABC):
         """Return the certificate of a capture that holds something.
 
         Raises:
-            CaptureError: no layer fired, or no tensor was saved.
+            CaptureError: no layer fired, no tensor was saved, or no operation that was asked for.
         """
         certificate = self.certificate()
         if certificate.saved == 0:
             raise CaptureError(self._complaint() or "nothing was captured: no layer was named")
+        if self._ops and not self._operations_saved:
+            globs = ", ".join(self._ops)
+            raise CaptureError(
+                f"no operation was captured: no module that ran fits {globs}; modules: "
+                f"{_listing([record.name for record in self._records.values() if record.fired])}"
+            )
         return certificate
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a reader of the dump has to know of its operations."""
+        if not self._ops:
+            return ()
+        note = (
+            f"{self._operations_saved} tensors are of operations, in modules {', '.join(self._ops)}"
+        )
+        if self._operations_passed_on:
+            note += (
+                f"; {self._operations_passed_on} more are views or not filled yet, listed in "
+                "ops.json and not saved"
+            )
+        return (note,)
+
+    def capture_operation(self, name: str, value: Any) -> bool:
+        """Capture what an operation gives, and tell whether that was possible."""
+        if self._steps is not None and self._step not in self._steps:
+            return False
+        if not self.print_value(name, value):
+            return False
+        self._recorded.setdefault(self._step, []).append(name)
+        self._operations_saved += 1
+        return True
 
     def reason_not_fired(self, name: str) -> str:
         """Say why a layer may not have fired."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
@@ -15,6 +16,7 @@ from comparison.schema.manifest import Manifest, Padding
 from test_common.console_sink import ConsoleSink
 from test_common.dump_writer import DumpWriter
 from test_common.error_text import describe
+from test_common.op_capture_torch import TorchOperations
 from test_common.print_hook import BasePrintHook, Filter, TensorSink
 from test_common.torch_tensors import reason_unreadable
 
@@ -52,6 +54,7 @@ class TorchPrintHook(BasePrintHook):
         sink: TensorSink | None = None,
         overwrite: bool = False,
         steps: Container[int] | None = None,
+        ops: Sequence[str] = (),
     ) -> None:
         """Make a hook; `name_layers` attaches it.
 
@@ -63,13 +66,14 @@ class TorchPrintHook(BasePrintHook):
                 also writes the manifest.
             overwrite: whether an earlier dump in `export_path` may be replaced.
             steps: the steps to capture, None for all.
+            ops: globs of the modules whose operations are captured too, each by itself.
 
         Raises:
-            TypeError: `export_path`, `filter` or `steps` is of another kind.
+            TypeError: `export_path`, `filter`, `steps` or `ops` is of another kind.
             ValueError: both `export_path` and `sink` are given, or `export_path` is empty.
             UnwritableOutputError: `export_path` cannot be used.
         """
-        super().__init__(filter, steps)
+        super().__init__(filter, steps, ops)
         if export_path is not None and sink is not None:
             raise ValueError("give export_path or sink, not both")
         if export_path is not None and not isinstance(export_path, str | os.PathLike):
@@ -88,6 +92,7 @@ class TorchPrintHook(BasePrintHook):
         self._mutex = threading.RLock()  # replicas of a model run in threads
         self._compiled: set[str] = set()
         self._roots: dict[str, torch.nn.Module] = {}
+        self._operations: TorchOperations | None = None
 
     def name_layers(self, model: torch.nn.Module, name: str = "model") -> None:
         """Attach the hook to every module that can be called.
@@ -113,6 +118,11 @@ class TorchPrintHook(BasePrintHook):
             self.step()
         self._removed = False
         root = self._root_name(model, name)
+        if self._ops:
+            self._operations = self._operations or TorchOperations(
+                self._ops, self.capture_operation
+            )
+            self._operations.name_weights(model, root)
         for path, module, compiled in self._walk(model, root):
             self._hook(module, path)
             if compiled:
@@ -120,8 +130,9 @@ class TorchPrintHook(BasePrintHook):
 
     def step(self) -> None:
         """End a step: tensors of the next one go to the next folder."""
-        super().step()
         self._drop_open_calls()
+        self._write_operations()
+        super().step()
         self._sink.step()
 
     def is_tensor(self, value: Any) -> bool:
@@ -146,6 +157,16 @@ class TorchPrintHook(BasePrintHook):
             return False
         return True
 
+    def _write_operations(self) -> None:
+        """List the operations of the step that ends."""
+        step = None if self._operations is None else self._operations.take_step()
+        if step is None or not self._recorded.get(self._step):
+            return
+        outputs = [output for operation in step.operations for output in operation.outputs]
+        self._operations_passed_on += sum(not output.saved for output in outputs)
+        if isinstance(self._sink, DumpWriter):
+            self._sink.save_operations(step)
+
     def reason_not_fired(self, name: str) -> str:
         """Say whether torch.compile is the reason, as far as can be seen."""
         return _COMPILED if name in self._compiled else _NOT_CALLED
@@ -156,6 +177,8 @@ class TorchPrintHook(BasePrintHook):
                 handle.remove()
         self._handles.clear()
         self._drop_open_calls()
+        self._write_operations()
+        self._operations = None
         self._roots.clear()
         super()._detach()
         if self._writer is not None and self._manifest is not None:
@@ -168,6 +191,12 @@ class TorchPrintHook(BasePrintHook):
         """Forget the calls that run; their outputs can no longer be taken."""
         self._failed = self._failed or any(self._open_calls.values())
         self._open_calls.clear()
+        if self._operations is not None:
+            self._operations.leave_all()
+
+    def _unobserved(self) -> AbstractContextManager[None]:
+        """Keep what the hook itself does out of the captured operations."""
+        return nullcontext() if self._operations is None else self._operations.paused()
 
     def _root_name(self, model: torch.nn.Module, name: str) -> str:
         """Return the name that the model has, or the next free one."""
@@ -225,11 +254,13 @@ class TorchPrintHook(BasePrintHook):
             if name is not None:
                 self._compiled.add(name)
             return
-        with self._mutex:
+        with self._mutex, self._unobserved():
             call_name = self.begin_call(module)
             call = (call_name, sys.exc_info()[1])
             self._open_calls.setdefault(id(module), []).append(call)
             self.capture_inputs(module, call_name, args, kwargs)
+            if self._operations is not None:
+                self._operations.enter(str(self.name_of(module)), call_name, args, kwargs)
 
     def _after(
         self, module: torch.nn.Module, args: tuple[Any, ...], kwargs: Any, outputs: Any
@@ -239,11 +270,13 @@ class TorchPrintHook(BasePrintHook):
 
         if torch.compiler.is_compiling():
             return
-        with self._mutex:
+        with self._mutex, self._unobserved():
             calls = self._open_calls.get(id(module))
             if not calls:
                 return
             call_name, handled_before = calls.pop()
+            if self._operations is not None:
+                self._operations.leave(call_name, outputs)
             raised = sys.exc_info()[1]
             if outputs is None and raised is not None and raised is not handled_before:
                 # What a model catches itself is its own business.

@@ -39,6 +39,9 @@ class VllmJob:
         steps: the steps to capture, None for all.
         style: how tensors are printed or written, a value of `PrintStyle`.
         precision: digits behind the point in style `full`.
+        ops: globs of the modules whose operations are captured too.
+        weights: whether to write down the weights that the model runs with.
+        watch_config: whether to note which fields of the configuration are read.
     """
 
     model_path: str
@@ -60,6 +63,9 @@ class VllmJob:
     steps: list[int] | None = None
     style: str = "native"
     precision: int = 6
+    ops: list[str] = field(default_factory=list)
+    weights: bool = False
+    watch_config: bool = False
 
     def write(self, folder: Path) -> None:
         """Write the job into its folder."""

@@ -20,12 +20,15 @@ from test_common.print_style import PrintStyle
 from test_common.vllm_job import VllmJob
 from test_common.vllm_print_hook import VllmPrintHook
 from test_common.vllm_steps import StepRecorder
+from test_common.weight_recorder import weights_of_module
 
 if TYPE_CHECKING:
     import numpy as np
 
 EXTENSION = "test_common.vllm_rank.RankCapture"
 SHORTENED = "shortened"  # the load format of models with fewer layers than their checkpoint
+RECORDED = "recorded"  # the load format of models whose weights are to be written down
+_AS_LOADED = "_weights_as_loaded"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +41,7 @@ class RankResult:
         logits: raw logits a step, float32 [B, V]; none on ranks that do not gather them.
         file_names: file stems that do not spell their tensor's name, with that name.
         raw_tensors: relative path to dtype and shape, for files of bare bytes.
+        notes: what a reader of the dump has to know.
     """
 
     certificate: CaptureCertificate | None
@@ -45,6 +49,7 @@ class RankResult:
     logits: list[np.ndarray[Any, Any]]
     file_names: dict[str, str]
     raw_tensors: dict[str, RawTensor]
+    notes: tuple[str, ...] = ()
 
 
 class RankCapture:
@@ -77,10 +82,14 @@ class RankCapture:
             out = dump_folder(job, self.rank)
             self._dump_writer = DumpWriter(out, job.overwrite, style=PrintStyle(job.style))
             self._dump_writer.start(draft)
+            if job.weights:
+                self._dump_writer.save_weights(getattr(model, _AS_LOADED))
         prefix = "" if job.ranks == 1 else f"rank{self.rank}/"
         console = ConsoleSink(style=PrintStyle(job.style), precision=job.precision, prefix=prefix)
         sink = self._dump_writer or console
-        self._capture_hook = VllmPrintHook(filter=job.filter, sink=sink, steps=job.steps)
+        self._capture_hook = VllmPrintHook(
+            filter=job.filter, sink=sink, steps=job.steps, ops=job.ops
+        )
         self._capture_hook.name_layers(model)
         return banner(type(model))
 
@@ -100,6 +109,7 @@ class RankCapture:
             logits=self._recorder.logits,
             file_names={} if writer is None else writer.file_names,
             raw_tensors={} if writer is None else writer.raw_tensors,
+            notes=() if hook is None else hook.notes,
         )
 
     def finish_dump(self, manifest: Manifest) -> None:
@@ -135,3 +145,16 @@ class ShortenedModelLoader(DefaultModelLoader):
         """Yield the names and tensors of the layers that are kept."""
         weights = super().get_all_weights(model_config, model)
         return without_later_layers(weights, model_config.hf_text_config.num_hidden_layers)
+
+
+@register_model_loader(RECORDED)
+class RecordingModelLoader(ShortenedModelLoader):
+    """Takes the weights down before kernels get them in layouts of their own, or pack them away.
+
+    Nothing is dropped of a model that has all layers of its checkpoint.
+    """
+
+    def load_weights(self, model: Any, model_config: Any) -> None:
+        """Load the checkpoint into a model."""
+        super().load_weights(model, model_config)
+        setattr(model, _AS_LOADED, weights_of_module(model))

@@ -44,7 +44,7 @@ def build_llm(job: VllmJob) -> Any:
         os.environ.setdefault(_THREAD_BINDING, thread_binding(cpus, job.ranks))
     from vllm import LLM
 
-    from test_common.vllm_rank import EXTENSION, SHORTENED
+    from test_common.vllm_rank import EXTENSION
 
     _check_device(job)
     longest = max(len(row) for row in job.rows) + job.num_steps
@@ -55,7 +55,7 @@ def build_llm(job: VllmJob) -> Any:
         dtype=job.encoding,
         seed=job.seed,
         hf_overrides=partial(_override, overrides=job.overrides),
-        load_format="auto" if job.num_hidden_layers is None else SHORTENED,
+        load_format=_load_format(job),
         enforce_eager=True,
         enable_prefix_caching=False,
         enable_chunked_prefill=False,
@@ -69,6 +69,14 @@ def build_llm(job: VllmJob) -> Any:
         distributed_executor_backend="uni" if job.ranks == 1 else "mp",
         **(_embedding_arguments() if job.embeds else {}),
     )
+
+
+def _load_format(job: VllmJob) -> str:
+    from test_common.vllm_rank import RECORDED, SHORTENED
+
+    if job.weights:
+        return RECORDED
+    return "auto" if job.num_hidden_layers is None else SHORTENED
 
 
 def _embedding_arguments() -> dict[str, Any]:

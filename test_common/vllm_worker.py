@@ -7,6 +7,7 @@ import signal
 import sys
 import traceback
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
@@ -23,6 +24,7 @@ from test_common.vllm_job import DRAFT_FILE, ERROR_FILE, LOGITS_FILE, RESULT_FIL
 if TYPE_CHECKING:
     import numpy as np
 
+    from test_common.config_reads import ConfigReads
     from test_common.vllm_rank import RankResult
 
 _FAILED = 2
@@ -46,11 +48,22 @@ def run_job(job: VllmJob, draft: Manifest) -> tuple[Manifest, Captured]:
         EngineError: the run went another way than a dump can tell.
         TryAgainError: a signal killed the process of a rank.
     """
+    from test_common.config_reads import watched_config_reads
+
+    # The processes of several ranks read it where this one cannot see it.
+    watches = job.watch_config and job.ranks == 1
+    with watched_config_reads() if watches else nullcontext() as reads:
+        return _run_watched(job, draft, reads)
+
+
+def _run_watched(
+    job: VllmJob, draft: Manifest, reads: ConfigReads | None
+) -> tuple[Manifest, Captured]:
     from test_common import vllm_runner
 
     llm = vllm_runner.build_llm(job)
     try:
-        return _run_on(llm, job, draft)
+        return _run_on(llm, job, draft, reads)
     except AccuracyToolsError:
         raise
     except Exception as error:  # whatever the engine makes of it
@@ -61,7 +74,9 @@ def run_job(job: VllmJob, draft: Manifest) -> tuple[Manifest, Captured]:
         raise TryAgainError(f"a rank of vLLM was killed by {name}") from error
 
 
-def _run_on(llm: Any, job: VllmJob, draft: Manifest) -> tuple[Manifest, Captured]:
+def _run_on(
+    llm: Any, job: VllmJob, draft: Manifest, reads: ConfigReads | None
+) -> tuple[Manifest, Captured]:
     from test_common.vllm_steps import check_row_order
 
     writer = _writer_above_ranks(job)
@@ -78,6 +93,8 @@ def _run_on(llm: Any, job: VllmJob, draft: Manifest) -> tuple[Manifest, Captured
         config=_config(llm),
         versions={name: version(name) for name in ("torch", "transformers")} | _vllm_version(),
         certificate=joined_certificate([result.certificate for result in results]),
+        notes=results[0].notes,
+        config_reads=None if reads is None else reads.fields(),
     )
     manifest = completed_manifest(draft, captured)
     llm.collective_rpc("finish_dump", args=(manifest,))

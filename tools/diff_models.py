@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shlex
+import sys
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +12,7 @@ import click
 
 from comparison.schema.errors import BadInputError, UnwritableOutputError
 from tools.entry_point import run_command
-from tools.option_values import parse_layers, parse_overrides
+from tools.option_values import parse_layers, parse_overrides, parse_size
 from tools.path_type import PathType
 
 if TYPE_CHECKING:
@@ -45,6 +47,11 @@ if TYPE_CHECKING:
 @click.option("--map", "map_file", type=PathType(), help="JSON file of pairs that win.")
 @click.option("--print-map", type=PathType(), help="Write the pairs that were found to this file.")
 @click.option("--keep-going", is_flag=True, help="Replay also where the inputs differ.")
+@click.option("--max-bytes", default="8GB", metavar="SIZE", help="A larger dump: two passes.")
+@click.option("--drill", metavar="MODULE|off", help="Capture and pair the operations below it.")
+@click.option("--calibrate", is_flag=True, help="Run the candidate again, and allow its jitter.")
+@click.option("--audit-config", is_flag=True, help="List config fields without effect.")
+@click.option("--repro", type=PathType(), help="New folder: the fault by itself, for a report.")
 @click.option("-o", "--output", type=PathType(), help="Folder that keeps the dumps.")
 @click.option("--json", "json_file", type=PathType(), help="Write the whole result to this file.")
 def diff_models(**given: Any) -> int:
@@ -76,6 +83,13 @@ def diff_models(**given: Any) -> int:
         keep_going=given["keep_going"],
         names=names,
         on_paired=partial(_write_map, given["print_map"]),
+        max_bytes=parse_size("max-bytes", given["max_bytes"]),
+        tell=partial(print, flush=True),
+        calibrate=given["calibrate"],
+        audit_config=given["audit_config"],
+        drill=given["drill"],
+        command=shlex.join(["diff_models", *sys.argv[1:]]),
+        repro=given["repro"],
     )
     found = diff_sides(reference, candidates, options)
     _report(found, given["json_file"])

@@ -33,6 +33,10 @@ def _plain(diagnosis: Diagnosis) -> dict[str, Any]:
         value["culprit"] = _with_spot(value["culprit"])
     for key in ("guilty", "choices"):
         value[key] = [_with_spot(item) for item in value[key]]
+    for field, audited in zip(
+        value["config_audit"] or [], diagnosis.config_audit or (), strict=True
+    ):
+        field["non_default"] = audited.non_default
     value["candidates"] = [_plain(candidate) for candidate in diagnosis.candidates]
     return value
 

@@ -3,7 +3,16 @@
 from collections.abc import Iterator
 
 from comparison.report.names import printable
-from comparison.schema.diagnosis import Diagnosis, Guilty, Judgement, TokenChoice
+from comparison.report.operation_text import operation_lines
+from comparison.schema.diagnosis import (
+    Cause,
+    ConfigField,
+    Diagnosis,
+    Guilty,
+    Jitter,
+    Judgement,
+    TokenChoice,
+)
 
 _LISTED = 10
 
@@ -18,16 +27,40 @@ def diagnosis_lines(diagnosis: Diagnosis) -> Iterator[str]:
             yield f"Candidate {number}, {printable(candidate.candidate_engine)}:"
             yield from diagnosis_lines(candidate)
         return
+    yield from _cause_lines(diagnosis.cause)
     yield from _guilty_lines(diagnosis)
+    yield from operation_lines(diagnosis)
     yield from _harmless_lines(diagnosis)
     yield from _input_lines(diagnosis)
     yield from _choice_lines(diagnosis)
+    yield from _config_lines(diagnosis)
+    yield from _calibration_lines(diagnosis)
     yield ""
     yield _coverage_line(diagnosis)
     yield from (f"not checked: {printable(text)}" for text in diagnosis.missing[:_LISTED])
     if len(diagnosis.missing) > _LISTED:
         yield f"not checked: {len(diagnosis.missing) - _LISTED} more, see --json"
     yield from (f"note: {printable(note)}" for note in diagnosis.notes)
+
+
+def _cause_lines(cause: Cause | None) -> Iterator[str]:
+    if cause is None:
+        return
+    yield ""
+    sure = "" if cause.confidence is None else f" (confidence {cause.confidence:.0%})"
+    yield f"Cause: {cause.id}{sure}"
+    if cause.evidence:
+        yield f"  the candidate {printable(cause.evidence)}"
+    if cause.expected:
+        yield f"  in the reference {printable(cause.expected)}"
+    if cause.residual is not None and cause.unexplained is not None:
+        yield (
+            f"  done to the reference, that leaves {cause.residual:.3g} times rounding; "
+            f"without it are {cause.unexplained:.3g}"
+        )
+    yield from (f"  as well: {printable(text)}" for text in cause.alternatives[:_LISTED])
+    if cause.advice:
+        yield f"  look at: {cause.advice}"
 
 
 def _guilty_lines(diagnosis: Diagnosis) -> Iterator[str]:
@@ -57,6 +90,8 @@ def _evidence(guilty: Guilty) -> Iterator[str]:
         )
     if guilty.where:
         yield ", ".join(guilty.where)
+    if guilty.cause is not None and guilty.cause.id != "unknown":
+        yield f"cause {guilty.cause.id}: {printable(guilty.cause.evidence)}"
 
 
 def _harmless_lines(diagnosis: Diagnosis) -> Iterator[str]:
@@ -97,6 +132,48 @@ def _choice(choice: TokenChoice) -> str:
         f"step {choice.spot.step}, row {choice.spot.row}: reference {choice.reference}, "
         f"candidate {choice.candidate}; margin {choice.margin:.3g}, noise {choice.noise:.3g}{tie}"
     )
+
+
+def _config_lines(diagnosis: Diagnosis) -> Iterator[str]:
+    if diagnosis.config_audit is None:
+        return
+    yield ""
+    yield "Config audit: fields that the reference reads and that do not reach the candidate"
+    for item in diagnosis.config_audit:
+        yield f"  {printable(_config_field(item))}"
+    if not diagnosis.config_audit:
+        yield "  none"
+
+
+def _config_field(item: ConfigField) -> str:
+    default = "the default" if not item.non_default else f"default {item.default!r}"
+    unread = item.candidate_reads == ()
+    parts = ["the candidate never reads it"] if unread else []
+    if item.graph_changes is False:
+        parts.append("another value leaves its graph and weights as they are")
+    elif item.graph_changes:
+        parts.append("another value changes its graph or weights all the same")
+    return f"{item.field} = {item.value!r} ({default}): {'; '.join(parts)}"
+
+
+def _calibration_lines(diagnosis: Diagnosis) -> Iterator[str]:
+    found = diagnosis.calibration
+    if found is None:
+        return
+    yield ""
+    yield f"Calibration: {found.tensors} tensors, the candidate run {' and '.join(found.runs)}"
+    if found.greatest is None:
+        yield "  no difference between its own runs"
+        return
+    yield f"  greatest difference between its own runs: {printable(_jitter(found.greatest))}"
+    for item in found.raised[:_LISTED]:
+        yield f"  limit raised from {item.limit:.3g} to {item.raised:.3g}: {printable(item.tensor)}"
+    for item in found.beyond[:_LISTED]:
+        yield f"  more than jitter, its limit stays: {printable(_jitter(item))}"
+
+
+def _jitter(item: Jitter) -> str:
+    return f"{item.tensor}, {item.whole:.3g} times rounding, {item.worst:.3g} at the worst place"
 
 
 def _coverage_line(diagnosis: Diagnosis) -> str:

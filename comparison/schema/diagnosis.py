@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import assert_never
+from typing import Any, assert_never
 
 from comparison.schema.outcome import Side
 
@@ -25,11 +25,13 @@ class Spot:
         step: 0 for the prefill, 1.. for decode steps.
         row: number of the sequence.
         position: token position from the row's start; None where no axis counts tokens.
+        rank: of several, the one that is wrong; None where that is not known, or all are.
     """
 
     step: int
     row: int
     position: int | None
+    rank: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,13 +64,26 @@ class Cause:
 
     Attributes:
         id: a name from the table of causes; `unknown` where none was found or looked for.
-        evidence: what shows it, in words.
-        residual: what the cause leaves over, in units of rounding; None where there is none.
+        evidence: what shows it, in words; of a cause that was tried, what the candidate does.
+        expected: what the reference does, in words; empty where the evidence says it.
+        residual: what the cause leaves over, in units of rounding; None where it was not tried.
+        unexplained: what is wrong without it, in the same units; None where it was not tried.
+        confidence: how often a cause with such evidence is right, from 0 to 1; None where that
+            was not counted.
+        value: the factor, size or other number that the evidence names; None where there is none.
+        alternatives: other causes that give the candidate's values as well, each with its evidence.
+        advice: what to look at.
     """
 
     id: str = "unknown"
     evidence: str = ""
+    expected: str = ""
     residual: float | None = None
+    unexplained: float | None = None
+    confidence: float | None = None
+    value: float | None = None
+    alternatives: tuple[str, ...] = ()
+    advice: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +101,7 @@ class Guilty:
         bound: what rounding explains of it, in the same unit.
         excess: how many times rounding, at the worst place.
         where: what is wrong within the tensor, one phrase each.
+        cause: why; None where that was not sought.
     """
 
     module: str
@@ -98,6 +114,49 @@ class Guilty:
     bound: float
     excess: float
     where: tuple[str, ...] = ()
+    cause: Cause | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operation:
+    """The operation below the culprit that is wrong by itself: all that goes into it is right.
+
+    Attributes:
+        name: what the candidate's dump calls it, `<module>@<nnn>.<op>`.
+        op: the engine's full name of it, with its arguments; empty where the module passes on what
+            it is given.
+        inputs: what goes into it, by the candidate's names.
+        source: `file:line` in the candidate's code; empty where that is not known.
+        last: the last operation from there to the culprit's tensor without a counterpart.
+        step: the step that was looked at.
+        is_missing: the operation itself is right, and what the reference does next is left out.
+        reference: the reference's operation in its place; empty where it has none there, and goes
+            on with what the candidate's operation is given.
+        reference_op: that operation with its arguments.
+        reference_inputs: what goes into that one, by the reference's names.
+        reference_source: `file:line` of it.
+        local_error: relative root mean square of its error; None where the two are of unlike
+            shapes.
+        bound: what rounding explains of it, in the same unit.
+        operations: how many tensors of operations the candidate has there.
+        paired: how many of these have a counterpart in the reference, by their values.
+    """
+
+    name: str
+    op: str
+    inputs: tuple[str, ...]
+    source: str
+    last: str
+    step: int
+    is_missing: bool
+    reference: str
+    reference_op: str
+    reference_inputs: tuple[str, ...]
+    reference_source: str
+    local_error: float | None
+    bound: float | None
+    operations: int
+    paired: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,6 +252,71 @@ class Coverage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigField:
+    """A field of the configuration that the reference reads and that does not reach the candidate.
+
+    Attributes:
+        field: path of the field, `rope_parameters.rope_theta`.
+        value: what this checkpoint sets, a JSON value.
+        default: what the class of the configuration gives without a checkpoint.
+        reference_reads: modules of the reference that read it.
+        candidate_reads: modules of the candidate that read it; None where that was not watched.
+        graph_changes: whether another value changes the candidate's graph or weights; None where
+            that was not tried.
+    """
+
+    field: str
+    value: Any
+    default: Any
+    reference_reads: tuple[str, ...]
+    candidate_reads: tuple[str, ...] | None = None
+    graph_changes: bool | None = None
+
+    @property
+    def non_default(self) -> bool:
+        """Whether the checkpoint sets something else than the default."""
+        return bool(self.value != self.default)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Jitter:
+    """How much the local error of one tensor differs between runs of the same engine.
+
+    Attributes:
+        tensor: by the reference's name.
+        whole: root mean square, in units of what rounding explains.
+        worst: at the worst token or channel, in the same units.
+        limit: greatest error that is no fault, as a whole, without calibration.
+        raised: the same with it.
+    """
+
+    tensor: str
+    whole: float
+    worst: float
+    limit: float
+    raised: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Calibration:
+    """What further runs of the candidate told of its own jitter.
+
+    Attributes:
+        runs: what was run again, one phrase each.
+        tensors: how many tensors were held against each other.
+        greatest: the tensor that differs most; None where none differs.
+        raised: tensors whose limit was raised.
+        beyond: tensors that differ more than jitter can; their limits stay.
+    """
+
+    runs: tuple[str, ...]
+    tensors: int
+    greatest: Jitter | None = None
+    raised: tuple[Jitter, ...] = ()
+    beyond: tuple[Jitter, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Diagnosis:
     """Everything a diagnosis found.
 
@@ -203,6 +327,8 @@ class Diagnosis:
         candidate_engine: the candidate's engine.
         culprit: None unless something diverges in a module.
         cause: why; None unless something diverges.
+        operation: the operation of the culprit that is wrong; None where none was looked for or
+            found.
         guilty: all modules that are wrong by themselves, in order of execution.
         harmless: differences that are no faults.
         inputs: what the two runs were given that is not the same.
@@ -211,6 +337,9 @@ class Diagnosis:
         coverage: what it rests on.
         missing: what could not be checked, and why; the reason where it is inconclusive.
         notes: what a reader should know.
+        config_audit: fields of the configuration that do not reach the candidate; None where
+            that was not asked for.
+        calibration: the candidate's own jitter; None where that was not asked for.
         candidates: one diagnosis a candidate, where there were several; this one joins them.
     """
 
@@ -221,6 +350,7 @@ class Diagnosis:
     coverage: Coverage
     culprit: Culprit | None = None
     cause: Cause | None = None
+    operation: Operation | None = None
     guilty: tuple[Guilty, ...] = ()
     harmless: tuple[Harmless, ...] = ()
     inputs: tuple[InputDifference, ...] = ()
@@ -228,6 +358,8 @@ class Diagnosis:
     choices: tuple[TokenChoice, ...] = ()
     missing: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    config_audit: tuple[ConfigField, ...] | None = None
+    calibration: Calibration | None = None
     candidates: tuple["Diagnosis", ...] = ()
 
     @property

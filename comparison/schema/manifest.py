@@ -32,6 +32,21 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Stretch:
+    """Tokens of one row that one step computed.
+
+    Attributes:
+        row: number of the row.
+        first: position of the first token, counted from the row's start.
+        count: number of tokens.
+    """
+
+    row: int
+    first: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Skip:
     """A module or tensor that was registered but not saved, and why."""
 
@@ -87,6 +102,10 @@ class Manifest:
         complete: False in a dump of a run that was cut off.
         file_names: file stem to full tensor name, for stems that do not spell their name.
         raw_tensors: relative path to dtype and shape, for files of bare bytes.
+        config_reads: fields of the configuration that the engine's code read, each with modules
+            that read it; None where that was not watched.
+        stretches: what each step computed, in the order in which it lies in its tensors; empty
+            where step 0 is all of each prompt and every other step one token a row.
         schema_version: version of this record's layout.
     """
 
@@ -108,4 +127,6 @@ class Manifest:
     complete: bool = False
     file_names: dict[str, str] = field(default_factory=dict)
     raw_tensors: dict[str, RawTensor] = field(default_factory=dict)
+    config_reads: dict[str, list[str]] | None = None
+    stretches: tuple[tuple[Stretch, ...], ...] = ()
     schema_version: int = SCHEMA_VERSION

@@ -1,7 +1,8 @@
 """Tensor names: how they are built, taken apart, and spelled as file names.
 
 A name is `<module>-input_<i>`, `<module>-input_<keyword>`, `<module>-output`, `-output_<i>` or
-`-output_<field>`; the second call of one module in a step is `<module>(2)-...`.
+`-output_<field>`; the second call of one module in a step is `<module>(2)-...`. An operation below
+a module is `<module>@<nnn>.<op>`, numbered within the call.
 """
 
 import hashlib
@@ -18,6 +19,7 @@ _NAME = re.compile(
     r"^(?P<module>.*?)(?:\((?P<call>[0-9]{1,9})\))?-(?P<side>input|output)(?:_(?P<slot>.+))?$",
     re.DOTALL,
 )
+_OPERATION = re.compile(r"^(?P<module>.+)@[0-9]{3,9}\.[A-Za-z0-9_.]+$", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +55,22 @@ def parse_tensor_name(name: str) -> TensorName | None:
         side=match["side"],
         slot=match["slot"],
     )
+
+
+def operation_name(module: str, number: int, op: str) -> str:
+    """Name an operation below a module.
+
+    Args:
+        module: the module's call, such as `model.layers.0.mlp`.
+        number: its place within the call, from 1 on.
+        op: short name of the operation.
+    """
+    return f"{module}@{number:03d}.{re.sub('[^A-Za-z0-9_.]', '_', op)}"
+
+
+def is_operation_name(name: str) -> bool:
+    """Tell the name of an operation below a module."""
+    return _OPERATION.match(name) is not None
 
 
 def file_stem(name: str, *, taken: frozenset[str] | set[str] = frozenset()) -> str:

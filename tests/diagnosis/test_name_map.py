@@ -85,5 +85,10 @@ def test_files_that_are_no_map_are_refused(content: str, message: str, tmp_path:
 
 
 def test_a_missing_map_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(BadInputError, match="found no file at"):
+    with pytest.raises(BadInputError, match="a JSON file, found nothing at"):
         read_map(tmp_path / "map.json")
+
+
+def test_a_device_is_no_map() -> None:
+    with pytest.raises(BadInputError, match="found no regular file at /dev/zero"):
+        read_map(Path("/dev/zero"))

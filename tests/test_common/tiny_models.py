@@ -12,6 +12,8 @@ from transformers import (
     LlamaForCausalLM,
     Qwen3Config,
     Qwen3ForCausalLM,
+    Qwen3MoeConfig,
+    Qwen3MoeForCausalLM,
 )
 
 SIZES: dict[str, Any] = {
@@ -37,6 +39,20 @@ def tiny_llama() -> Any:
 
 def tiny_qwen3() -> Any:
     return _randomised(Qwen3ForCausalLM, Qwen3Config(**SIZES, rope_parameters=_rope(20000.0)))
+
+
+def tiny_qwen3_moe() -> Any:
+    config = Qwen3MoeConfig(
+        **SIZES,
+        rope_parameters=_rope(20000.0),
+        num_experts=6,
+        num_experts_per_tok=2,
+        moe_intermediate_size=24,
+        norm_topk_prob=True,
+        decoder_sparse_step=1,
+        mlp_only_layers=[],
+    )
+    return _randomised(Qwen3MoeForCausalLM, config)
 
 
 def tiny_gemma3() -> Any:
