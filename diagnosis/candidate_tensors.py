@@ -53,6 +53,10 @@ class Pinned:
     summed: Mapping[int, TokenRow] = field(default_factory=dict)
 
 
+class _MisshapenError(BadInputError):
+    """A tensor has another size than its counterpart."""
+
+
 class CandidateTensors:
     """Looks up the candidate's values of the reference's tensors."""
 
@@ -96,6 +100,7 @@ class CandidateTensors:
         self.ranks = RankTensors(dump, rank=rank)
         self._read = lru_cache(maxsize=_CACHED_TENSORS)(dump.read)
         self.unusable: dict[str, str] = {}
+        self.misshapen: dict[str, str] = {}
         self.unreadable: dict[str, str] = {entry.name: why for entry, why in dump.problems.items()}
 
     def _take(self, pairing: Pairing) -> None:
@@ -143,6 +148,9 @@ class CandidateTensors:
             return self._joined(name, pairs)
         except CorruptFileError as error:
             self.unreadable[name] = self.unusable[name] = str(error)
+            return None
+        except _MisshapenError as error:
+            self.misshapen[name] = self.unusable[name] = str(error)
             return None
         except BadInputError as error:
             self.unusable[name] = str(error)
@@ -244,7 +252,7 @@ class CandidateTensors:
             raise BadInputError("one token's value is of another shape in each row")
         rows = token_rows(array, layout, traced.wanted)
         if rows is None:
-            raise BadInputError(
+            raise _MisshapenError(
                 f"{list(array.shape)} cannot be cut into rows of {list(traced.wanted.trailing)} "
                 f"a token in step {step}"
             )
@@ -262,7 +270,7 @@ def _sum(left: Array, right: Array) -> Array:
 def _whole(name: str, array: Array, traced: TracedTensor) -> TokenRow:
     shape = traced.shapes[min(traced.shapes)]
     if array.size != int(np.prod(shape)):
-        raise BadInputError(f"{name}: {list(shape)} in the reference, {list(array.shape)} here")
+        raise _MisshapenError(f"{name}: {list(shape)} in the reference, {list(array.shape)} here")
     return TokenRow(positions=np.array([0]), values=array.reshape(1, *shape))
 
 

@@ -170,7 +170,7 @@ class Checker:
         checks = {
             name: self._check(name, exact[name], native[name], sums.get(name, 0))
             for name in exact
-            if name in native
+            if name in native and any(part.reference.size for part in exact[name])
         }
         return tuple(self._by_choice(checks, exact, native).values())
 

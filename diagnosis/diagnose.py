@@ -43,6 +43,7 @@ from diagnosis.rank_blame import earliest, phrases_of_ranks, wrong_rank
 from diagnosis.reference_calls import ReferenceCall
 from diagnosis.reference_trace import TracedTensor, fingerprints_of, trace_reference
 from diagnosis.sentence import sentence_of
+from diagnosis.sound_reference import unsound
 from diagnosis.vote import Finding
 from diagnosis.weight_inputs import weight_cause, weight_differences, weights_against
 
@@ -218,9 +219,11 @@ class _Diagnosing:
         )
         coverage = _coverage(traced, candidate, checks)
         drift = None if guilty else _drift(unbroken, harmless)
-        missing = self._missing(coverage, candidate)
+        doubts = tuple(unsound(self._model, self._calls, checks))
+        missing = (*doubts, *self._missing(coverage, candidate))
         verdict = Judgement.DIVERGE if records or drift else Judgement.AGREE
-        enough = self._enough(coverage) and not candidate.unreadable
+        unseen = candidate.unreadable or candidate.misshapen or doubts
+        enough = self._enough(coverage) and not unseen
         if verdict is Judgement.AGREE and not enough:
             verdict = Judgement.INCONCLUSIVE
         culprit = self._culprit(records[0]) if records else None
@@ -333,6 +336,10 @@ class _Diagnosing:
         if not self._covers(coverage):
             checked = f"{coverage.modules_checked} of {coverage.modules}"
             missing.insert(0, f"only {checked} modules could be checked")
+        if candidate.misshapen:
+            name, why = next(iter(candidate.misshapen.items()))
+            missing = [text for text in missing if text != f"{name}: {why}"]
+            missing.insert(0, f"{name} has another shape than the reference's: {why}")
         if candidate.unreadable:
             first = next(iter(candidate.unreadable.values()))
             count = len(candidate.unreadable)

@@ -22,6 +22,7 @@ from diagnosis.drill_dump import module_globs, with_inside
 from diagnosis.drill_sides import OFF, DrillPlan, drilled, plan_of_side
 from diagnosis.given_inputs import given_differences, pictures_of, require_pictures
 from diagnosis.inputs import require_one_model
+from diagnosis.kept_modules import kept_as_they_are
 from diagnosis.module_dump import (
     Inputs,
     ModuleInputs,
@@ -145,9 +146,10 @@ def diff_models(
         EngineError: an engine cannot run a side; its own last error is quoted.
     """
     if _is_module(reference):
-        return _diff_modules(
-            reference, candidate, inputs, num_steps=num_steps, encoder=encoder, options=options
-        )
+        with kept_as_they_are(reference, candidate):
+            return _diff_modules(
+                reference, candidate, inputs, num_steps=num_steps, encoder=encoder, options=options
+            )
     if _is_module(candidate):
         raise BadInputError("the candidate is a module, so the reference has to be one too")
     if inputs is not None:

@@ -141,11 +141,10 @@ class Pairs:
                 }
 
     def _is_condition(self, operation: CapturedOperation, array: Array) -> bool:
-        """Tell truth values, and numbers that only count these."""
-        if array.dtype != bool and (array.dtype.kind not in "iu" or not operation.inputs):
-            return False
+        """Tell truth values, and what is made of these alone, such as their number."""
         made_of = [n for n in self.own.inputs(operation) if not self.own.is_constant(n)]
-        is_condition = array.dtype == bool or all(name in self._conditions for name in made_of)
+        only = bool(made_of) and all(name in self._conditions for name in made_of)
+        is_condition = array.dtype == bool or only
         if is_condition:
             self._conditions.update(names_of(operation))
         return is_condition

@@ -49,7 +49,7 @@ class Search:
         return missing or self._last_one()
 
     def _tensors_at(self, guilty: Sequence[str]) -> Iterator[str]:
-        """Give the guilty tensor as the candidate has it: an output, or what its module is given."""
+        """Give what shows the fault: outputs, or what the candidate's module is given."""
         found = [self._own.source(name) for name in guilty]
         known = [name for name in found if self._own.maker(name) or name not in guilty]
         if not known:  # a tensor of another name

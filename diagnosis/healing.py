@@ -44,6 +44,8 @@ def harmless_differences(
     for check in constant:
         yield Harmless(tensor=check.name, reason=CONSTANT_SHIFT)
     known = {check.name for check in constant}
+    # What is no number spreads: where it did not, the record is damaged, and nothing is healed.
+    guilty = [check for check in guilty if not _is_no_number(check)]
     for check in guilty:
         other = _listed_elsewhere(check, checks)
         if other is not None:
@@ -58,6 +60,12 @@ def harmless_differences(
         for name in healed.tensors:
             if rest.pop(name, None) is not None:
                 yield Harmless(tensor=name, reason=f"the difference is gone at {healed.where}")
+
+
+def _is_no_number(check: Check) -> bool:
+    return check.floor is not None and bool(
+        np.any(~np.isfinite(check.candidate) & np.isfinite(check.exact))
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,9 +6,11 @@ import shutil
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
+from operator import index
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from comparison.schema.errors import BadInputError
 from comparison.schema.manifest import Manifest, Padding, Row
 from comparison.store.dump import Dump, open_dump
 from diagnosis.reference_calls import ReferenceCall, calls_of_manifest
@@ -47,7 +49,12 @@ class ModuleInputs:
             return cls(kwargs=dict(inputs))
         if isinstance(inputs, tuple) and any(hasattr(item, "detach") for item in inputs):
             return cls(args=inputs, kwargs={})
-        rows = tuple(tuple(int(token) for token in row) for row in inputs)
+        try:
+            rows = tuple(tuple(index(token) for token in row) for row in inputs)
+        except TypeError as error:
+            raise BadInputError(
+                f"expected rows of token ids, or tensors by position or keyword: {error}"
+            ) from error
         return cls(rows=rows, kwargs={}, num_steps=num_steps, encoder=encoder)
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from comparison.numerics.dtypes import Array
+from comparison.schema.errors import BadInputError
 from comparison.schema.manifest import Manifest, Row
 from diagnosis.given_inputs import pictures_by_row
 
@@ -78,11 +79,31 @@ def _call(
     from test_common.torch_batch import ModelCall, device_of
 
     ids = [*row.token_ids, *_fed(row.generated)]
+    _require_known(ids, model)
     tensor = torch.tensor([ids], dtype=torch.long, device=device_of(model))  # [1, T]
     kwargs = ModelCall(model, [ids], dict(pictures) or None).arguments(
         tensor, torch.ones_like(tensor), positions=not encoder
     )
     return ReferenceCall(kwargs=kwargs, tokens=len(ids), prompt_tokens=len(row.token_ids))
+
+
+def _require_known(ids: Sequence[int], model: torch.nn.Module) -> None:
+    """Refuse rows that the reference cannot be given.
+
+    Raises:
+        BadInputError: a row has no token, or one that the embedding has no row for.
+    """
+    get = getattr(model, "get_input_embeddings", None)
+    embedding = None if get is None else get()
+    size = getattr(embedding, "num_embeddings", None)
+    if not ids:
+        raise BadInputError("a row of the candidate's manifest has no token")
+    wrong = [token for token in ids if token < 0 or (size is not None and token >= size)]
+    if wrong:
+        raise BadInputError(
+            f"token {wrong[0]} of the candidate's manifest is none of the reference's: it has "
+            f"{'ids from 0 on' if size is None else f'0 to {size - 1}'}"
+        )
 
 
 def _copied(value: Any) -> Any:

@@ -99,7 +99,9 @@ def excess_error(candidate: Array, exact: Array, floor: Floor) -> Excess:
     finite = np.isfinite(y)
     # Where the exact value is no number, no error can be told from it.
     y = np.where(finite, y, 0.0)
-    error = np.where(finite, _flat(candidate) - y, 0.0)
+    mine, infinite = _flat(candidate), np.isinf(_flat(exact))
+    error = np.where(finite, mine - y, 0.0)
+    error = np.where(infinite & (mine != _flat(exact)), np.inf, error)
     scale = max(float(_rms(y)), _TINY)
     return Excess(
         whole=float(_rms(error)) / floor.whole,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 from comparison.schema.diagnosis import Cause, Diagnosis, Guilty, Judgement
@@ -50,7 +51,9 @@ def _blame(found: Diagnosis, first: Guilty) -> str:
         at += f", token {spot.position}"
     if spot.rank is not None:
         at += f", rank {spot.rank}"
-    if first.bound > 0:
+    if first.bound > 0 and not math.isfinite(first.local_error):
+        size = "there are values that are no numbers, or infinite, where the reference has others"
+    elif first.bound > 0:
         size = (
             f"its own error there is {first.local_error:.2g} of the tensor's size, "
             f"{first.local_error / first.bound:,.3g} times what rounding explains"

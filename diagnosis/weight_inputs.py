@@ -92,13 +92,14 @@ def weight_cause(
             where = f" ({finding.candidate})" if finding.candidate else ""
             return Cause(
                 id=_CAUSES.get(finding.kind, _OTHER_CAUSE),
-                evidence=f"{names}{where} is {finding.kind}: {finding.evidence}",
+                evidence=f"runs with other weights: {names}{where} is {finding.kind}: "
+                f"{finding.evidence}",
             )
     for name in weights.absent:
         if _is_of(owner_of(name), culprit.module, judged):
             return Cause(
                 id=_OTHER_CAUSE,
-                evidence=f"{name} is missing: the candidate has no weight of that name or value",
+                evidence=f"lacks {name}: it has no weight of that name or value",
             )
     return None
 

@@ -20,8 +20,8 @@ def signs(region: Region) -> Iterator[Sign]:
     excess = region.first.excess
     if excess is None or any(True for _ in region.module.children()) or region.has_attention:
         return
-    if region.token_ids is not None:
-        return
+    if region.token_ids is not None or region.linear_inputs is None:
+        return  # tables by position are right at the first ones for their own reasons
     yield from _rows(region, excess.by_position > _BAD)
 
 

@@ -13,6 +13,8 @@ from diagnosis.causes.search import CANNOT_RUN, Explanation, Finding, explain
 from diagnosis.causes.table import SIGNS, TRIALS
 from diagnosis.checks import Check, Checker
 
+# What other weights may look like from behind.
+_OF_OUTPUTS = frozenset({"scale", "bias"})
 _RECORDED = 0.95  # a weight that differs by its recorded values, of a module that is wrong
 
 
@@ -46,7 +48,7 @@ def likelier(tried: Cause | None, recorded: Cause | None) -> Cause:
     """
     if tried is None:
         return recorded or Cause()
-    if recorded is None or tried.residual is not None:
+    if recorded is None or (tried.residual is not None and tried.id not in _OF_OUTPUTS):
         return tried  # one that gives the candidate's values says more
     return replace(recorded, confidence=_RECORDED, advice=ADVICE.get(recorded.id, ""))
 

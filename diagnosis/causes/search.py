@@ -25,6 +25,7 @@ from diagnosis.causes.trial import (
 
 # What a module, or an array, says to a change that does not fit it.
 CANNOT_RUN = (RuntimeError, ValueError, TypeError, IndexError, AttributeError, KeyError)
+_OF_FLOATS = frozenset({"bias", "cast", "clip", "quantization", "scale", "soft_cap"})
 _BEST = 2  # single hypotheses on which others are tried
 _MUCH = 0.7  # of the error; what leaves more over is no half of an explanation
 _SAME = 1e-4  # relative; a fitted number that near to the neutral one changes nothing
@@ -84,12 +85,19 @@ def explain(region: Region, table: Sequence[Trials], signs: Sequence[Signs]) -> 
         table: the hypotheses, the likeliest first.
         signs: patterns to look for.
     """
-    before = region.judge(region.values())
-    every = [trial for trials in table for trial in trials(region)]
-    kept = [finding for trial in every if (finding := _tried(region, trial)) is not None]
-    reproducing = [finding for finding in kept if finding.explained]
-    if not reproducing:
-        reproducing = list(_in_pairs(region, every, kept, before))
+    with np.errstate(all="ignore"):  # what is no number is looked at where it matters
+        before = region.judge(region.values())
+        is_exact = region.first.floor is None
+        every = [
+            trial
+            for trials in table
+            for trial in trials(region)
+            if not (is_exact and trial.cause in _OF_FLOATS)
+        ]
+        kept = [finding for trial in every if (finding := _tried(region, trial)) is not None]
+        reproducing = [finding for finding in kept if finding.explained]
+        if not reproducing:
+            reproducing = list(_in_pairs(region, every, kept, before))
     rest = [finding for finding in kept if finding.residual < 0.5 * before.residual]
     return Explanation(
         reproducing=tuple(sorted(reproducing, key=_order)),
@@ -178,10 +186,14 @@ def _of_output(region: Region, trial: OutputTrial) -> Finding | None:
             values = trial.predict(region.exact)
     except CANNOT_RUN:
         return None
-    if values.shape != region.target.shape:
+    if values.shape != region.target.shape or _loses_numbers(values, region.exact):
         return None
     judged = region.judge({region.first.name: values})
     return replace(_finding(trial, judged, change=None), numbers=trial.numbers, value=trial.value)
+
+
+def _loses_numbers(values: Array, exact: Array) -> bool:
+    return bool(np.any(~np.isfinite(values) & np.isfinite(exact)))
 
 
 def _finding(trial: Trial, judged: Judged, *, change: Change | None) -> Finding:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from diagnosis.causes.region import Region
 
 _FEW = 0.25  # share of channels; an edit of these is no other matrix
+_LEAST_TOKENS = 3  # for a fitted number to prove something
 _MOST_OTHERS = 64
 _MOST_EXPERTS = 16
 _UNRELATED = 0.3  # correlation with the right output
@@ -158,6 +159,13 @@ def _channels(region: Region) -> Iterator[Trial]:
     if excess is None or exact.ndim < 2 or matrix_of(region) is None:
         return
     flat, other = exact.reshape(len(exact), -1), target.reshape(len(target), -1)
+    matrix = matrix_of(region)
+    is_by_token = matrix is not None and flat.shape[1] in (
+        len(matrix.values),
+        matrix.values.shape[1],
+    )
+    if not is_by_token or len(flat) < _LEAST_TOKENS:
+        return
     bad = np.flatnonzero(excess.by_channel > 15.0)
     if not 0 < bad.size <= _FEW * flat.shape[1]:
         return

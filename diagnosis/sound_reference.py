@@ -1,0 +1,51 @@
+"""Whether a reference can be trusted to judge by: it repeats, and what it gives are numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from diagnosis.checks import Check
+from diagnosis.reference_calls import ReferenceCall
+
+if TYPE_CHECKING:
+    import torch
+
+
+def unsound(
+    model: torch.nn.Module, calls: Sequence[ReferenceCall], checks: Sequence[Check]
+) -> Iterator[str]:
+    """Say what keeps the reference from being judged by.
+
+    Args:
+        model: the reference.
+        calls: the rows; the first one is run twice.
+        checks: what was judged.
+    """
+    if calls and not _repeats(model, calls[0]):
+        yield "the reference gives other values when it is run again on the same inputs"
+    for check in checks:
+        if check.floor is not None and not check.is_input and np.isnan(check.exact).any():
+            yield f"the reference itself gives values that are no numbers, first at {check.name}"
+            return
+
+
+def _repeats(model: torch.nn.Module, call: ReferenceCall) -> bool:
+    import torch
+
+    first, second = (list(_tensors(call.run(model))) for _ in range(2))
+    return len(first) == len(second) and all(
+        torch.equal(torch.nan_to_num(a), torch.nan_to_num(b))
+        for a, b in zip(first, second, strict=True)
+    )
+
+
+def _tensors(value: Any) -> Iterator[torch.Tensor]:
+    import torch
+
+    from test_common.tensor_tree import output_tensors
+
+    tree = output_tensors(value, is_tensor=lambda item: isinstance(item, torch.Tensor))
+    yield from (tensor.detach().clone() for _, tensor in tree.tensors)
