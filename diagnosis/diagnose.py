@@ -69,6 +69,7 @@ class DiagnoseOptions:
         least_modules: how many modules have to be checked for a verdict of agreement; None for a
             share of all of them.
         causes: whether to say why modules are wrong, which takes further replays of these.
+        tell: is told what takes a while, before it is done.
     """
 
     keep_going: bool = False
@@ -79,6 +80,7 @@ class DiagnoseOptions:
     reruns: tuple[Rerun, ...] = ()
     least_modules: int | None = None
     causes: bool = True
+    tell: Callable[[str], None] = lambda text: None
 
 
 def diagnose(
@@ -137,6 +139,7 @@ class _Diagnosing:
         decisive = [difference for difference in self._inputs if difference.decisive]
         if decisive and not self._options.keep_going:
             return Finding(diagnosis=self._only_inputs(decisive), guilty={})
+        self._options.tell("replaying the reference on what the candidate computed ...")
         traced = trace_reference(self._model, self._calls)
         found, unlike = self._of_rank(traced, None)
         ranks = sorted({entry.rank for entry in self._dump.entries if entry.rank is not None})
@@ -262,10 +265,11 @@ class _Diagnosing:
         first_of: dict[str, Check] = {}
         for check in guilty:
             first_of.setdefault(check.owner, check)
-        return {
-            check.name: cause_of(checker, checks, check)
-            for check in list(first_of.values())[:_EXPLAINED]
-        }
+        found = {}
+        for check in list(first_of.values())[:_EXPLAINED]:
+            self._options.tell(f"trying what explains {module_of(check.owner)} ...")
+            found[check.name] = cause_of(checker, checks, check)
+        return found
 
     @property
     def _engine(self) -> str:

@@ -115,6 +115,7 @@ class DiffOptions:
             on_paired=self.on_paired,
             least_modules=least_modules,
             reruns=tuple(reruns),
+            tell=self.tell,
         )
 
 

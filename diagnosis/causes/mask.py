@@ -24,7 +24,6 @@ def trials(region: Region) -> Iterator[Trial]:
             seen | ((far == -1) & _same_step(region, far))
         ),
         "lets queries see later keys, too": lambda seen, far: seen | _same_step(region, far),
-        "lets queries see all earlier keys, whatever the mask says": lambda seen, far: far >= 0,
         "hides each token from itself": _itself_hidden,
         "hides the first token from the later ones": _first_hidden,
         "hides the first of the keys that a query sees, where it sees several": _first_seen_hidden,

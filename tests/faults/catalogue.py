@@ -30,7 +30,7 @@ PLANTS: tuple[Plant, ...] = (
     *plants_weights.PLANTS,
     *plants_inputs.PLANTS,
 )
-FAST_FAULTS, FAST_HARMLESS = 60, 60
+FAST_FAULTS, FAST_HARMLESS = 52, 52
 
 
 @cache

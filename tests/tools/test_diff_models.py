@@ -99,6 +99,7 @@ def test_a_faulty_oracle_is_told_from_the_pipeline_and_its_dumps_can_be_read_aga
             "unknown pipeline 'tiny-random/lama'",
         ),
         (["--candidate", "torch", "--json", "no/folder.json"], "--json needs a file in a folder"),
+        (["--candidate", "torch", "--repro", "/"], "--repro needs a new or empty folder, got /"),
         (
             ["--candidate", "torch", "--num-hidden-layers", "x"],
             "--num-hidden-layers must be a number or 'all'",

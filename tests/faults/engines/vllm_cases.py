@@ -49,12 +49,19 @@ def planted_command(usual: Sequence[str], plant: str, *, program: Path = _PROGRA
     return [*usual[:-1], _MODULE, plant]
 
 
+def _core(layer: int) -> tuple[str, str]:
+    """Name vLLM's tensors at both ends of what attention does between its projections."""
+    attention = f"model.model.layers.{layer}.self_attn"
+    return f"{attention}.qkv_proj-output_0", f"{attention}.o_proj-input_0"
+
+
 PLANTED: tuple[EngineCase, ...] = (
     EngineCase(
         name="vllm/qwen3/rope_pairs_neighbours",
         engine="vllm",
         arch="qwen3",
         modules=("model.model.layers.0.self_attn",),
+        between=_core(0),
         cause="rope_layout",
         plant=planted("rope_pairs_neighbours"),
     ),
@@ -62,7 +69,11 @@ PLANTED: tuple[EngineCase, ...] = (
         name="vllm/llama/gelu_for_silu",
         engine="vllm",
         arch="llama",
-        modules=("model.model.layers.0.mlp", "model.model.layers.0.mlp.act_fn"),
+        modules=("model.model.layers.0.mlp",),
+        between=(
+            "model.model.layers.0.mlp.gate_up_proj-output_0",
+            "model.model.layers.0.mlp.down_proj-input_0",
+        ),
         cause="activation",
         plant=planted("gelu_for_silu"),
     ),
@@ -71,6 +82,7 @@ PLANTED: tuple[EngineCase, ...] = (
         engine="vllm",
         arch="qwen2",
         modules=("model.model.layers.1.self_attn",),
+        between=_core(1),
         cause="decode_cache",
         place=Place(step=1, row=0),
         plant=planted("no_keys_of_decoded_tokens"),
