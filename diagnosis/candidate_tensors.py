@@ -150,7 +150,9 @@ class CandidateTensors:
             self.unreadable[name] = self.unusable[name] = str(error)
             return None
         except _MisshapenError as error:
-            self.misshapen[name] = self.unusable[name] = str(error)
+            self.unusable[name] = str(error)
+            if "-output" in name and not self._traced[name].is_mask:
+                self.misshapen[name] = str(error)
             return None
         except BadInputError as error:
             self.unusable[name] = str(error)

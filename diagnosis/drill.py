@@ -107,7 +107,7 @@ class Drill:
             Flow(reference.step),
             values,
             OperationValues(dump, step),
-            target=self._first.name,
+            target=self._first.name.replace(f"{self._first.owner}-", f"{self.module}-"),
         )
         search = Search(pairs, self._first.candidate_names, step)
         found = search.guilty_operation()

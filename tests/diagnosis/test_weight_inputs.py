@@ -236,6 +236,6 @@ def test_a_module_that_was_judged_right_has_right_weights() -> None:
     assert seen.id == "weights"
     missing = weight_cause(weights, norm, set())
     assert missing is not None
-    assert "is missing" in missing.evidence
+    assert "lacks model.norm.weight" in missing.evidence
     assert weight_cause(weights, None, set()) is None
     assert weight_cause(None, mlp, set()) is None
