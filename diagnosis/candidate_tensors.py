@@ -151,7 +151,7 @@ class CandidateTensors:
             return None
         except _MisshapenError as error:
             self.unusable[name] = str(error)
-            if "-output" in name and not self._traced[name].is_mask:
+            if "-output" in name and not _counts_keys(self._traced[name]):
                 self.misshapen[name] = str(error)
             return None
         except BadInputError as error:
@@ -267,6 +267,15 @@ def _sum(left: Array, right: Array) -> Array:
         raise BadInputError(f"{list(left.shape)} and {list(right.shape)} cannot be added")
     wide = np.promote_types(left.dtype, np.float32) if left.dtype.kind == "f" else np.float32
     return np.asarray(left.astype(wide) + right.astype(wide)).astype(left.dtype)
+
+
+def _counts_keys(traced: TracedTensor) -> bool:
+    """Tell masks and attention weights, whose keys are fewer in chunks and windows."""
+    shape, axis = traced.shapes[min(traced.shapes)], traced.token_axis
+    if traced.is_mask or axis is None:
+        return traced.is_mask
+    rest = shape[:axis] + shape[axis + 1 :]
+    return len(shape) == 4 and shape[axis] in rest
 
 
 def _whole(name: str, array: Array, traced: TracedTensor) -> TokenRow:

@@ -78,8 +78,7 @@ class Pairs:
             self._agrees[name] = True  # should a file go round
             operation = self.own.maker(name)
             if name in self._partners:
-                paired = bool(self._partners[name])
-                self._agrees[name] = paired or self.own.is_constant(name)
+                self._agrees[name] = bool(self._partners[name])
             elif operation is not None:  # nothing was saved
                 self._agrees[name] = all(map(self.is_right, self.own.inputs(operation)))
         return self._agrees[name]
@@ -130,7 +129,8 @@ class Pairs:
         """
         for operation in self.own.operations:
             for output in operation.outputs:
-                array = self._arrays[output.name] if output.saved else None
+                wanted = output.saved and not self.own.is_constant(output.name)
+                array = self._arrays[output.name] if wanted else None
                 if array is None or not array.size or self._is_condition(operation, array):
                     continue  # it is seen in what is chosen by it
                 since = max(map(self._since, self.own.inputs(operation)), default=-1)

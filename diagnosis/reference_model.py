@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     import torch
 
 ENCODER_TASK = "EMBEDDINGS_GENERATION"
+# Engines pool inside of their model, transformers outside: the reference gets this output as well.
+EMBEDDING = "embedding"
 
 
 def build_reference(
@@ -47,4 +49,21 @@ def build_reference(
         )
     if not isinstance(built.model, torch.nn.Module):
         raise EngineError(f"{oracle.label}: the reference is no torch.nn.Module")
+    if oracle.task_name == ENCODER_TASK and oracle.config_params.get("pool_embeddings", True):
+        built.model.register_forward_hook(_with_embedding)
     return built.model.eval()
+
+
+def _with_embedding(module: torch.nn.Module, inputs: Any, output: Any) -> None:
+    """Add the mean over a row's tokens to what an encoder gives of rows without padding.
+
+    Args:
+        module: the encoder.
+        inputs: what it was given.
+        output: what it gives; a `ModelOutput` with the last hidden state [B, S, H] gets
+            `EMBEDDING`, [B, H].
+    """
+    del module, inputs
+    hidden = getattr(output, "last_hidden_state", None)
+    if hidden is not None and hasattr(output, "__setitem__"):
+        output[EMBEDDING] = hidden.mean(dim=1)

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 # What these give holds no values yet.
 _UNFILLED = ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided")
 _PLAIN = (bool, int, float, str)
+_MOST_MARKED = 1 << 26  # elements of a memory of which overlaps are looked up
 
 
 class TorchOperations:
@@ -214,13 +215,13 @@ class TorchOperations:
         return f"{CONSTANT_PREFIX}{kind}{list(tensor.shape)}"
 
     def _overwrite(self, tensor: torch.Tensor, name: str) -> None:
-        """Let all that lies in the same memory be what was just written there."""
+        """Let all that shares elements with a tensor be what was just written there."""
         place = _storage(tensor)
         if place is None:
             return
-        for other in list(self._names.keys()):
-            if _storage(other) == place:
-                self._names[other] = name
+        sharing = [other for other in self._names if _storage(other) == place]
+        for other in sharing if len(sharing) < 2 else _overlapping(tensor, sharing):
+            self._names[other] = name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -315,6 +316,27 @@ def _storage(tensor: torch.Tensor) -> int | None:
     if reason_unreadable(tensor) is not None or tensor.numel() == 0:
         return None
     return tensor.untyped_storage().data_ptr()
+
+
+def _overlapping(tensor: torch.Tensor, others: Sequence[Any]) -> list[Any]:
+    """Return those of the tensors in one memory that have elements of a tensor."""
+    import torch
+
+    size = tensor.untyped_storage().nbytes() // tensor.element_size()
+    if size > _MOST_MARKED:  # a cache; what is written there is not looked up in detail
+        return [other for other in others if _layout(other) == _layout(tensor)]
+    marks = torch.zeros(size, dtype=torch.bool)
+    torch.as_strided(marks, *_layout(tensor)).fill_(True)
+    return [
+        other
+        for other in others
+        if other.element_size() != tensor.element_size()
+        or bool(torch.as_strided(marks, *_layout(other)).any())
+    ]
+
+
+def _layout(tensor: torch.Tensor) -> tuple[Any, ...]:
+    return tuple(tensor.shape), tensor.stride(), tensor.storage_offset()
 
 
 def _viewed(

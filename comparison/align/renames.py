@@ -35,7 +35,8 @@ _LAYER = re.compile(r"(^|\.)layers?\.\d+$")
 _HIDDEN_KEYWORDS = {"0", "hidden_states", "hidden_state", "input", "x"}
 # The root that hooks name; a second model is `model2`.
 _HOOKED = re.compile(r"model[0-9]*(\.|$)")
-_LOGITS_SLOTS = {"logits", "next_token_logits"}
+# What a model is run for; of an encoder the one vector a row that engines make of its tokens.
+_LOGITS_SLOTS = {"logits", "next_token_logits", "embedding"}
 # vLLM's layers return the residual apart; its capture adds the sum, which others call the output.
 _VLLM_LAYER_SLOT = "residual_sum"
 

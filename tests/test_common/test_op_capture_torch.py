@@ -133,6 +133,23 @@ def test_a_buffer_written_through_a_view_gets_the_name_of_the_write(tmp_path: Pa
     assert step.operations[-1].inputs == (writes[-1].name,)
 
 
+def test_a_write_into_one_part_leaves_the_others_their_names(tmp_path: Path) -> None:
+    class Rotating(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            q, k, v = (x * 2).split([2, 1, 1], dim=-1)
+            q.mul_(3)
+            return q[:, :1] + k + v
+
+    step = _captured(Rotating(), tmp_path / "d", ["model"], torch.randn(3, 4))
+
+    assert _named(step, "model@003.mul_").inputs == ("model@002.split_with_sizes_0",)
+    adds = [operation for operation in step.operations if ".add." in operation.op]
+    assert adds[0].inputs[1] == "model@002.split_with_sizes_1"
+    assert adds[1].inputs[1] == "model@002.split_with_sizes_2"
+    sliced = next(operation for operation in step.operations if ".slice." in operation.op)
+    assert sliced.inputs == ("model@003.mul_",)
+
+
 def test_a_second_call_and_a_second_step_have_their_own(tmp_path: Path) -> None:
     class Twice(torch.nn.Module):
         def __init__(self) -> None:

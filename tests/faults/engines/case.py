@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
 
 from test_common.batch_file import Prompt
 from tests.faults.pair import ANYWHERE, Place
@@ -46,10 +45,8 @@ class EngineCase:
         cause: id of the cause; empty where nothing is wrong.
         place: where it shows first.
         plant: replaces the engine's code as long as its context lasts.
-        subtle: it moves the logits by little, and still is systematic.
         layers: layers that are run.
         prompts: one text a row.
-        overrides: fields of the configuration, on both sides.
         module_v3: whether MAX's ModuleV3 variant is run.
     """
 
@@ -62,10 +59,8 @@ class EngineCase:
     cause: str = ""
     place: Place = ANYWHERE
     plant: Planting = nullcontext
-    subtle: bool = False
     layers: int = 2
     prompts: tuple[Prompt, ...] = SHORT_PROMPTS
-    overrides: Mapping[str, Any] = field(default_factory=dict)
     module_v3: bool = False
 
     @property

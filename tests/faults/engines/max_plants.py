@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib
 import itertools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
@@ -120,18 +120,6 @@ def heads_in_turn(heads: int, kv_heads: int) -> Planting:
     return operation(_ATTENTION, "flash_attention_ragged", reordered)
 
 
-def rope_pairs_neighbours(module: str) -> Planting:
-    """Rotate neighbouring channels, where the halves of a head belong together."""
-    change = with_arguments(interleaved=lambda interleaved: not interleaved)
-    return operation(module, "rope_split_store_ragged", change)
-
-
-def rope_table_in_bfloat16() -> Planting:
-    """Round sines and cosines to bfloat16."""
-    change = with_arguments(freqs_cis=_through_bfloat16)
-    return operation(_ATTENTION, "rope_split_store_ragged", change)
-
-
 def no_bias_on_keys() -> Planting:
     """Leave the bias of the second of three stacked projections out."""
 
@@ -150,15 +138,6 @@ def no_bias_on_keys() -> Planting:
         return apply_patches([_patch(cls, "stacked_bias", without(cls.stacked_bias))])
 
     return plant
-
-
-def activation_in_bfloat16() -> Planting:
-    """Let the activation of an MLP give values that went through bfloat16."""
-
-    def chosen(usual: Caller) -> Caller:
-        return lambda name: lambda x: _through_bfloat16(usual(name)(x))
-
-    return operation("max.nn.linear", "activation_function_from_name", chosen)
 
 
 def gelu_by_tanh() -> Planting:
@@ -183,16 +162,6 @@ def padding_seen() -> Planting:
     return layer("max.pipelines.architectures.bert.graph.BertSelfAttention", change)
 
 
-def relative_positions_reversed() -> Planting:
-    """Let MPNet count distances the other way round."""
-
-    def change(usual: Caller) -> Caller:
-        return lambda relative_position, **kwargs: usual(-relative_position, **kwargs)
-
-    path = "max.pipelines.architectures.mpnet.graph.MPNetEncoder"
-    return operation(path, "relative_position_bucket", change)
-
-
 def norm_without_offset(width: int) -> Planting:
     """Leave the one that Gemma adds to the weights out of the norms of one width."""
 
@@ -204,18 +173,6 @@ def norm_without_offset(width: int) -> Planting:
         return call
 
     return operation("max.graph.ops", "rms_norm", change)
-
-
-def norm_of_later_rows(first: int, *, number: int, of: int) -> Planting:
-    """Let one norm be wrong by a thousandth from a row of the batch on."""
-
-    def change(usual: Caller) -> Caller:
-        def call(x: Any, *args: Any, **kwargs: Any) -> Any:
-            return usual(x, *args, **kwargs) * _factors(x, first, 1.001)
-
-        return call
-
-    return operation("max.graph.ops", "rms_norm", of_nth(number, of=of, change=change))
 
 
 def norm_without_mean() -> Planting:
@@ -279,18 +236,6 @@ def rope_theta(theta: float) -> Planting:
     return operation(path, "create_rope_embedding", change)
 
 
-def weight_row_scaled(weight: str, row: int, factor: float) -> Planting:
-    """Scale one row of one weight while the checkpoint is loaded."""
-
-    def change(usual: Caller) -> Caller:
-        def load(self: Any, state_dict: Mapping[str, Any], **kwargs: Any) -> Any:
-            return usual(self, _with_row_scaled(state_dict, weight, row, factor), **kwargs)
-
-        return load
-
-    return operation("max.nn.layer.Module", "load_state_dict", change)
-
-
 def upstream_print_hook() -> Planting:
     """Let MAX's own print hook name the layers of a ModuleV3 before it is compiled."""
 
@@ -346,30 +291,3 @@ def _heads(x: Any, order: list[int]) -> Any:
     from max.graph import ops
 
     return ops.concat([x[:, head : head + 1, :] for head in order], axis=1)
-
-
-def _through_bfloat16(x: Any) -> Any:
-    from max.dtype import DType
-
-    return x.cast(DType.bfloat16).cast(x.dtype)
-
-
-def _factors(x: Any, first: int, factor: float) -> Any:
-    """Return [rows, 1]: 1 for the first rows, `factor` from `first` on."""
-    from max.dtype import DType
-    from max.graph import DeviceRef, ops
-
-    rows = ops.range(0, x.shape[0], dtype=DType.int64, device=DeviceRef.CPU())
-    later = ops.unsqueeze(rows >= first, 1)
-    return ops.cast(later, x.dtype) * (factor - 1.0) + 1.0
-
-
-def _with_row_scaled(
-    state_dict: Mapping[str, Any], weight: str, row: int, factor: float
-) -> dict[str, Any]:
-    import numpy as np
-    from max.graph.weights import WeightData
-
-    values = np.array(np.from_dlpack(state_dict[weight]))  # a copy, since the file is mapped
-    values[row] *= factor
-    return {**state_dict, weight: WeightData.from_numpy(values, weight)}
