@@ -37,6 +37,7 @@ OUTPUTS = [
     ("model.lm_head-output", "model.language_model.lm_head-output", "lm_head output 0"),
     ("model-output_logits", "model-output_0", "the model output logits"),
     ("model-output_logits", "model-output", "the model output logits"),
+    ("model-output_embedding", "model-output", "the model output logits"),
     ("model-output_logits", "model-output_next_token_logits", "the model output logits"),
     ("model-output_logits", "model.language_model-output_0", "the model output logits"),
     (
