@@ -66,7 +66,7 @@ def test_a_faulty_oracle_is_told_from_the_pipeline_and_its_dumps_can_be_read_aga
     assert found["verdict"] == "diverge"
     assert found["culprit"]["module"] == "model.model.layers.1.mlp.up_proj"
     assert (found["culprit"]["side"], found["culprit"]["step"]) == ("candidate", 0)
-    assert found["cause"]["id"] == "unknown"
+    assert found["cause"]["id"] == "weights"
     assert [guilty["module"] for guilty in found["guilty"]] == [found["culprit"]["module"]]
 
     dumps = ("--reference", "dumps/reference", "--candidate", "dumps/candidate")
