@@ -91,7 +91,7 @@ def weight_cause(
             names = " and ".join(finding.reference)
             where = f" ({finding.candidate})" if finding.candidate else ""
             return Cause(
-                id=_CAUSES.get(finding.kind, _OTHER_CAUSE),
+                id=_cause_id(finding),
                 evidence=f"runs with other weights: {names}{where} is {finding.kind}: "
                 f"{finding.evidence}",
             )
@@ -102,6 +102,12 @@ def weight_cause(
                 evidence=f"lacks {name}: it has no weight of that name or value",
             )
     return None
+
+
+def _cause_id(finding: WeightFinding) -> str:
+    if all(name.endswith(".bias") for name in finding.reference):
+        return "bias"
+    return _CAUSES.get(finding.kind, _OTHER_CAUSE)
 
 
 def _is_of(owner: str, culprit: str, judged: Collection[str]) -> bool:

@@ -50,6 +50,8 @@ def likelier(tried: Cause | None, recorded: Cause | None) -> Cause:
         return recorded or Cause()
     if recorded is None or (tried.residual is not None and tried.id not in _OF_OUTPUTS):
         return tried  # one that gives the candidate's values says more
+    if tried.residual is not None and tried.id == recorded.id:
+        return replace(tried, evidence=f"{tried.evidence}, and {recorded.evidence}")
     return replace(recorded, confidence=_RECORDED, advice=ADVICE.get(recorded.id, ""))
 
 
