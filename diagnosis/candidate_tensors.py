@@ -27,7 +27,7 @@ from comparison.store.dump import Dump
 from diagnosis.dump_layout import layout_of
 from diagnosis.name_map import NameMap, with_map
 from diagnosis.rank_tensors import RankTensors, Rows, Share, Together
-from diagnosis.reference_trace import TracedTensor
+from diagnosis.replay.reference_trace import TracedTensor
 from diagnosis.residual_sums import with_residual_sums
 from diagnosis.structure_pairs import with_structure
 

@@ -15,10 +15,10 @@ from comparison.numerics.dtypes import Array
 from diagnosis.candidate_tensors import CandidateTensors, Pinned
 from diagnosis.choice_checks import judge_by_choice
 from diagnosis.expert_choices import Judged
-from diagnosis.float64_mode import LongestSum, float64_copy, float64_throughout
-from diagnosis.pinned_replay import Pinning, Taken, allowed, lasting_storages, replay
-from diagnosis.reference_calls import ReferenceCall
-from diagnosis.reference_trace import TracedTensor
+from diagnosis.replay.float64_mode import LongestSum, float64_copy, float64_throughout
+from diagnosis.replay.pinned_replay import Pinning, Taken, allowed, lasting_storages, replay
+from diagnosis.replay.reference_calls import ReferenceCall
+from diagnosis.replay.reference_trace import TracedTensor
 from diagnosis.rounding import Excess, Floor, excess_error, rounding_floor
 
 if TYPE_CHECKING:

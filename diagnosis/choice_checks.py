@@ -11,8 +11,8 @@ import numpy as np
 from comparison.numerics.dtypes import Array
 from comparison.schema.diagnosis import Harmless
 from diagnosis.expert_choices import Judged, by_id, judge_choices, noise_of_scores, weights_of
-from diagnosis.pinned_replay import Taken
-from diagnosis.reference_trace import TracedTensor
+from diagnosis.replay.pinned_replay import Taken
+from diagnosis.replay.reference_trace import TracedTensor
 from diagnosis.rounding import excess_error, rounding_floor
 
 if TYPE_CHECKING:

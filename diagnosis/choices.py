@@ -9,7 +9,7 @@ import numpy as np
 from comparison.schema.diagnosis import TokenChoice
 from diagnosis.checks import Check
 from diagnosis.location import spot_of
-from diagnosis.reference_calls import ReferenceCall
+from diagnosis.replay.reference_calls import ReferenceCall
 
 _NOISE = 8.0  # times the reference's own rounding error, on either token's logit
 

@@ -29,23 +29,23 @@ from diagnosis.causes.naming import cause_of, likelier
 from diagnosis.checks import Check, Checker
 from diagnosis.choice_checks import CHOSEN, harmless_choices, phrases_of_choice, settled_choices
 from diagnosis.choices import token_choices
-from diagnosis.drill import Drill
-from diagnosis.drill_dump import without_operations
+from diagnosis.drill.drill import Drill
+from diagnosis.drill.dump import without_operations
 from diagnosis.gaps import gap_before
 from diagnosis.guilt import is_guilty, worst
 from diagnosis.healing import CONSTANT_SHIFT, harmless_differences
 from diagnosis.inputs import input_differences
 from diagnosis.layer_match import match_layers
 from diagnosis.location import bad_places, describe_where, spot_of
-from diagnosis.module_watch import module_of
 from diagnosis.name_map import NameMap
 from diagnosis.rank_blame import earliest, phrases_of_ranks, wrong_rank
-from diagnosis.reference_calls import ReferenceCall
-from diagnosis.reference_trace import TracedTensor, fingerprints_of, trace_reference
+from diagnosis.replay.module_watch import module_of
+from diagnosis.replay.reference_calls import ReferenceCall
+from diagnosis.replay.reference_trace import TracedTensor, fingerprints_of, trace_reference
+from diagnosis.replay.sound_reference import unsound
 from diagnosis.sentence import sentence_of
-from diagnosis.sound_reference import unsound
 from diagnosis.vote import Finding
-from diagnosis.weight_inputs import weight_cause, weight_differences, weights_against
+from diagnosis.weights.inputs import weight_cause, weight_differences, weights_against
 
 if TYPE_CHECKING:
     import torch

@@ -18,11 +18,10 @@ from diagnosis.calibration import Rerun
 from diagnosis.capture_plan import CapturePlan
 from diagnosis.config_audit import audit_config, default_config, max_graphs
 from diagnosis.diagnose import DiagnoseOptions, find
-from diagnosis.drill_dump import module_globs, with_inside
-from diagnosis.drill_sides import OFF, DrillPlan, drilled, plan_of_side
+from diagnosis.drill.dump import module_globs, with_inside
+from diagnosis.drill.sides import OFF, DrillPlan, drilled, plan_of_side
 from diagnosis.given_inputs import given_differences, pictures_of, require_pictures
 from diagnosis.inputs import require_one_model
-from diagnosis.kept_modules import kept_as_they_are
 from diagnosis.module_dump import (
     Inputs,
     ModuleInputs,
@@ -32,10 +31,11 @@ from diagnosis.module_dump import (
     measure_module,
 )
 from diagnosis.name_map import NameMap
-from diagnosis.reference_calls import calls_of_manifest
-from diagnosis.reference_model import ENCODER_TASK, build_reference
-from diagnosis.repro import repro_of, require_new_folder, write_repro
-from diagnosis.reruns import module_again, side_again
+from diagnosis.replay.kept_modules import kept_as_they_are
+from diagnosis.replay.reference_calls import calls_of_manifest
+from diagnosis.replay.reference_model import ENCODER_TASK, build_reference
+from diagnosis.replay.reruns import module_again, side_again
+from diagnosis.repro.repro import repro_of, require_new_folder, write_repro
 from diagnosis.side_runs import (
     RunOptions,
     SideDump,

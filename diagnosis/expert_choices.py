@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from comparison.numerics.dtypes import Array
-from diagnosis.reference_trace import TracedTensor
+from diagnosis.replay.reference_trace import TracedTensor
 
 if TYPE_CHECKING:
     import torch

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from comparison.align.structure import indices_of
 from diagnosis.checks import Check
-from diagnosis.reference_trace import TracedTensor
+from diagnosis.replay.reference_trace import TracedTensor
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ import numpy as np
 from comparison.numerics.dtypes import Array
 from comparison.schema.diagnosis import Spot
 from diagnosis.checks import Check, Place
-from diagnosis.reference_calls import ReferenceCall
+from diagnosis.replay.reference_calls import ReferenceCall
 
 _BAD = 5.0  # times rounding; clean positions reach 3.5
 _FAR_ABOVE = 0.01  # of the worst: what is below may be spill-over of the measure itself

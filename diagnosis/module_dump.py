@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from comparison.schema.errors import BadInputError
 from comparison.schema.manifest import Manifest, Padding, Row
 from comparison.store.dump import Dump, open_dump
-from diagnosis.reference_calls import ReferenceCall, calls_of_manifest
+from diagnosis.replay.reference_calls import ReferenceCall, calls_of_manifest
 
 if TYPE_CHECKING:
     import torch

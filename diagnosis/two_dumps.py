@@ -30,7 +30,7 @@ from comparison.schema.tensor_names import parse_tensor_name
 from comparison.store.dump import Dump
 from diagnosis.inputs import input_differences
 from diagnosis.sentence import sentence_of
-from diagnosis.weight_inputs import dumped_weights, weight_differences
+from diagnosis.weights.inputs import dumped_weights, weight_differences
 
 _JUMP = 30.0  # times the greatest error before
 _DRIFT = 1e4  # times one rounding; beyond that the end is off without a jump

@@ -13,8 +13,8 @@ from comparison.schema.outcome import Side
 from diagnosis.checks import Check
 
 if TYPE_CHECKING:
-    from diagnosis.drill import Drill
-    from diagnosis.repro import Repro
+    from diagnosis.drill.drill import Drill
+    from diagnosis.repro.repro import Repro
 
 _ONE_ERROR = 0.1  # relative distance of two errors that are taken for the same
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from comparison.numerics.dtypes import Array
 from diagnosis.causes.trial import Sign
-from diagnosis.pinned_replay import allowed
+from diagnosis.replay.pinned_replay import allowed
 
 if TYPE_CHECKING:
     from diagnosis.causes.region import Region

@@ -17,10 +17,10 @@ import numpy as np
 
 from comparison.numerics.dtypes import Array
 from diagnosis.checks import Check, Checker
-from diagnosis.float64_mode import LongestSum, float64_throughout
 from diagnosis.guilt import is_guilty, worst
-from diagnosis.module_watch import module_of, watched
-from diagnosis.pinned_replay import Pinning, Taken
+from diagnosis.replay.float64_mode import LongestSum, float64_throughout
+from diagnosis.replay.module_watch import module_of, watched
+from diagnosis.replay.pinned_replay import Pinning, Taken
 from diagnosis.rounding import excess_error
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from diagnosis.causes.changes import with_arguments, with_forward
-from diagnosis.float64_mode import LongestSum, float64_throughout
+from diagnosis.replay.float64_mode import LongestSum, float64_throughout
 
 if TYPE_CHECKING:
     import torch

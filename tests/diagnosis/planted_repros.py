@@ -16,7 +16,7 @@ import torch
 from comparison.store.dump import open_dump
 from diagnosis.diagnose import DiagnoseOptions, find
 from diagnosis.module_dump import ModuleInputs, calls_of, dump_module
-from diagnosis.repro import Repro, repro_of, write_repro
+from diagnosis.repro.repro import Repro, repro_of, write_repro
 from diagnosis.vote import Finding
 from tests.test_common.tiny_models import ROWS, tiny_llama
 

@@ -16,7 +16,7 @@ from comparison.report.diagnosis_text import diagnosis_lines
 from comparison.schema.diagnosis import Diagnosis, Judgement, Operation
 from comparison.schema.errors import CorruptFileError
 from diagnosis.diff_models import DiffOptions, diff_models
-from diagnosis.drill_dump import module_globs
+from diagnosis.drill.dump import module_globs
 from diagnosis.module_dump import ModuleInputs, dump_module
 from tests.test_common.tiny_models import tiny_llama
 

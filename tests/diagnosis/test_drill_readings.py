@@ -8,7 +8,7 @@ import pytest
 from comparison.align.rows import Layout
 from comparison.numerics.dtypes import Array
 from comparison.schema.manifest import Padding
-from diagnosis.drill_readings import (
+from diagnosis.drill.readings import (
     BY_KEY,
     BY_TOKEN,
     Reading,

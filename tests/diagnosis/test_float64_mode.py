@@ -2,7 +2,7 @@
 
 import torch
 
-from diagnosis.float64_mode import LongestSum, float64_copy, float64_throughout
+from diagnosis.replay.float64_mode import LongestSum, float64_copy, float64_throughout
 from tests.test_common.tiny_models import ROWS, tiny_gemma3, tiny_llama
 
 

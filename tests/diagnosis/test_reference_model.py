@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from diagnosis.reference_model import EMBEDDING, build_reference
+from diagnosis.replay.reference_model import EMBEDDING, build_reference
 from oracles.generic_oracle import GenericOracle
 from oracles.registry import find_oracle
 from test_common.debug_options import DebugOptions

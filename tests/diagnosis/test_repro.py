@@ -16,9 +16,10 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from comparison.schema.errors import UnwritableOutputError
-from diagnosis import repro_case, repro_leaf
 from diagnosis.diff_models import DiffOptions, diff_models
-from diagnosis.repro import Repro, write_repro
+from diagnosis.repro import case as repro_case
+from diagnosis.repro import leaf as repro_leaf
+from diagnosis.repro.repro import Repro, write_repro
 from tests.diagnosis.planted_repros import (
     Plant,
     embedding,

@@ -16,8 +16,8 @@ from comparison.store.weights_file import WEIGHTS_NAME, read_weights, write_weig
 from diagnosis.diff_models import DiffOptions, diff_models
 from diagnosis.module_dump import ModuleInputs, dump_module
 from diagnosis.two_dumps import diagnose_dumps
-from diagnosis.weight_finding import WeightComparison, WeightFinding, WeightKind
-from diagnosis.weight_inputs import weight_cause, weights_against
+from diagnosis.weights.finding import WeightComparison, WeightFinding, WeightKind
+from diagnosis.weights.inputs import weight_cause, weights_against
 from tests.test_common.tiny_models import (
     ROWS,
     SIZES,

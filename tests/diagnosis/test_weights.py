@@ -9,8 +9,8 @@ import pytest
 from comparison.numerics.dtypes import Array
 from comparison.numerics.weight_record import WeightRecord
 from comparison.numerics.weight_sketch import sketch_weight
-from diagnosis.weight_finding import WeightComparison, WeightFinding, WeightKind
-from diagnosis.weights import compare_weights, weight_findings
+from diagnosis.weights.compare import compare_weights, weight_findings
+from diagnosis.weights.finding import WeightComparison, WeightFinding, WeightKind
 
 HIDDEN, HEADS, KV_HEADS, HEAD, MLP, VOCAB = 32, 4, 2, 8, 48, 70
 ATTENTION = "model.model.layers.{n}.self_attn."

@@ -13,7 +13,7 @@ import numpy as np
 
 from diagnosis.causes.leaf import matrix_of_module
 from diagnosis.location import bad_channels
-from diagnosis.repro_case import MAX_BYTES, Case, Kept, NoReproError, narrowed
+from diagnosis.repro.case import MAX_BYTES, Case, Kept, NoReproError, narrowed
 
 if TYPE_CHECKING:
     import torch

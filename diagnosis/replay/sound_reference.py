@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from diagnosis.checks import Check
-from diagnosis.reference_calls import ReferenceCall
+from diagnosis.replay.reference_calls import ReferenceCall
 
 if TYPE_CHECKING:
     import torch

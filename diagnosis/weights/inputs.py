@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from comparison.schema.diagnosis import Cause, Culprit, InputDifference
 from comparison.store.dump import Dump
 from comparison.store.weights_file import read_weights
-from diagnosis.weight_finding import WeightComparison, WeightFinding, WeightKind, owner_of
-from diagnosis.weights import compare_weights
+from diagnosis.weights.compare import compare_weights
+from diagnosis.weights.finding import WeightComparison, WeightFinding, WeightKind, owner_of
 
 if TYPE_CHECKING:
     import torch

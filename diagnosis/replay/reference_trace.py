@@ -12,8 +12,8 @@ from comparison.align.fingerprint import fingerprint
 from comparison.align.structure import Placed
 from comparison.align.token_rows import Wanted
 from comparison.numerics.dtypes import Array
-from diagnosis.module_watch import watched
-from diagnosis.reference_calls import ReferenceCall
+from diagnosis.replay.module_watch import watched
+from diagnosis.replay.reference_calls import ReferenceCall
 
 if TYPE_CHECKING:
     import torch

@@ -10,14 +10,14 @@ import numpy as np
 from comparison.align.fingerprint import Fingerprint, fingerprint, likeness
 from comparison.align.rows import Layout
 from comparison.numerics.dtypes import Array
-from diagnosis.drill_readings import (
+from diagnosis.drill.readings import (
     BY_KEY,
     BY_TOKEN,
     Reading,
     candidate_readings,
     reference_reading,
 )
-from diagnosis.drill_reference import ReferenceOperations, ReferenceOutput
+from diagnosis.drill.reference import ReferenceOperations, ReferenceOutput
 from diagnosis.guilt import exceeds, limits_of_chain, worst
 from diagnosis.rounding import Excess, excess_error, rounding_floor
 

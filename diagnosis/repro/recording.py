@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from diagnosis.checks import Check, Checker
-from diagnosis.float64_mode import LongestSum, float64_throughout
-from diagnosis.module_watch import module_of, watched
-from diagnosis.pinned_replay import Pinning
+from diagnosis.replay.float64_mode import LongestSum, float64_throughout
+from diagnosis.replay.module_watch import module_of, watched
+from diagnosis.replay.pinned_replay import Pinning
 
 if TYPE_CHECKING:
     import torch

@@ -31,9 +31,9 @@ from diagnosis.expert_choices import (
     noting_topk,
     weights_of,
 )
-from diagnosis.module_watch import watched
-from diagnosis.reference_calls import ReferenceCall
-from diagnosis.reference_trace import TracedTensor, as_array, tokens_first
+from diagnosis.replay.module_watch import watched
+from diagnosis.replay.reference_calls import ReferenceCall
+from diagnosis.replay.reference_trace import TracedTensor, as_array, tokens_first
 
 if TYPE_CHECKING:
     import torch

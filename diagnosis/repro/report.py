@@ -10,8 +10,8 @@ from typing import Any
 from comparison.schema.diagnosis import Cause, Culprit, Diagnosis
 from comparison.schema.manifest import Manifest
 from comparison.schema.outcome import Side
-from diagnosis.repro_case import Case
-from diagnosis.repro_files import runs_on_max
+from diagnosis.repro.case import Case
+from diagnosis.repro.files import runs_on_max
 
 _PACKAGES = ("torch", "transformers", "numpy", "safetensors")
 

@@ -16,8 +16,8 @@ from comparison.schema.manifest import Manifest
 from comparison.schema.outcome import Side
 from comparison.store.atomic_file import write_text
 from diagnosis.checks import Check, Checker
-from diagnosis.module_watch import module_of
-from diagnosis.repro_case import (
+from diagnosis.replay.module_watch import module_of
+from diagnosis.repro.case import (
     Case,
     Kept,
     NoReproError,
@@ -25,12 +25,12 @@ from diagnosis.repro_case import (
     require_small,
     up_to_the_first,
 )
-from diagnosis.repro_clean import cleaned_config, cleaned_text
-from diagnosis.repro_files import measurements_of, write_data
-from diagnosis.repro_leaf import case_of_leaf
-from diagnosis.repro_module import cases_of_module
-from diagnosis.repro_recording import record, tensor_leaves
-from diagnosis.repro_report import report_of, title_of, versions_of
+from diagnosis.repro.clean import cleaned_config, cleaned_text
+from diagnosis.repro.files import measurements_of, write_data
+from diagnosis.repro.leaf import case_of_leaf
+from diagnosis.repro.module import cases_of_module
+from diagnosis.repro.recording import record, tensor_leaves
+from diagnosis.repro.report import report_of, title_of, versions_of
 
 if TYPE_CHECKING:
     from diagnosis.vote import Finding

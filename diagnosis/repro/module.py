@@ -13,10 +13,10 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from diagnosis.checks import Checker
-from diagnosis.module_watch import module_of
-from diagnosis.reference_trace import as_array
-from diagnosis.repro_case import Case, Kept, NoReproError, narrowed, tensors_of
-from diagnosis.repro_recording import LeafPlace, Recording, mapped, record
+from diagnosis.replay.module_watch import module_of
+from diagnosis.replay.reference_trace import as_array
+from diagnosis.repro.case import Case, Kept, NoReproError, narrowed, tensors_of
+from diagnosis.repro.recording import LeafPlace, Recording, mapped, record
 
 if TYPE_CHECKING:
     import torch

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from comparison.store.atomic_file import write_text
-from diagnosis.repro_case import Case
-from diagnosis.repro_clean import cleaned_text
+from diagnosis.repro.case import Case
+from diagnosis.repro.clean import cleaned_text
 
 _MAX_RUN = '    if given.engine == "max":\n        output, what = run_max(), "MAX\'s own layer"\n'
 # What max.nn has a layer of that computes by itself.
@@ -59,11 +59,11 @@ def script_of(case: Case) -> str:
     parts = {
         "@NEEDS@": f"{', '.join(packages[:-1])} and {packages[-1]}",
         "@CASE@": cleaned_text(f"{{\n{lines}\n}}"),
-        "@ENGINE@": _template("repro_max.txt") if on_max else "",
+        "@ENGINE@": _template("max.txt") if on_max else "",
         "@CHOICE@": ', "max"' if on_max else "",
         "@RUN@": _MAX_RUN if on_max else "",
     }
-    text = _template("repro_script.txt")
+    text = _template("script.txt")
     for mark, value in parts.items():
         text = text.replace(mark, value)
     return text

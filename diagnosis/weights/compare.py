@@ -19,10 +19,10 @@ from comparison.align.fused import fused_module_of
 from comparison.align.renames import canonical_module
 from comparison.numerics.dtypes import Array
 from comparison.numerics.weight_record import WeightRecord, WeightSketch
-from diagnosis.weight_finding import WeightComparison, WeightFinding, WeightKind, owner_of
-from diagnosis.weight_lines import Lines, difference, same_lines
-from diagnosis.weight_places import Placed, placed, placed_vector
-from diagnosis.weight_strips import StripIndex, strips_of
+from diagnosis.weights.finding import WeightComparison, WeightFinding, WeightKind, owner_of
+from diagnosis.weights.lines import Lines, difference, same_lines
+from diagnosis.weights.places import Placed, placed, placed_vector
+from diagnosis.weights.strips import StripIndex, strips_of
 
 _REARRANGED = (WeightKind.TRANSPOSED, WeightKind.PERMUTED_ROWS, WeightKind.PERMUTED_COLUMNS)
 _ENOUGH = 16  # values of a vector, to tell it from others

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from diagnosis.weight_finding import WeightKind
-from diagnosis.weight_strips import Located, Strip
+from diagnosis.weights.finding import WeightKind
+from diagnosis.weights.strips import Located, Strip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

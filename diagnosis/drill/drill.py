@@ -16,14 +16,14 @@ from comparison.schema.diagnosis import Operation
 from comparison.store.dump import Dump
 from diagnosis.causes.region import Region
 from diagnosis.checks import Check, Checker
-from diagnosis.drill_dump import OperationValues, operations_of
-from diagnosis.drill_flow import Flow
-from diagnosis.drill_pairing import Pairs
-from diagnosis.drill_reference import ReferenceOperations, reference_operations
-from diagnosis.drill_search import Search
-from diagnosis.drill_values import ReferenceValues
+from diagnosis.drill.dump import OperationValues, operations_of
+from diagnosis.drill.flow import Flow
+from diagnosis.drill.pairing import Pairs
+from diagnosis.drill.reference import ReferenceOperations, reference_operations
+from diagnosis.drill.search import Search
+from diagnosis.drill.values import ReferenceValues
 from diagnosis.dump_layout import layout_of
-from diagnosis.module_watch import module_of
+from diagnosis.replay.module_watch import module_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any
 from comparison.numerics.dtypes import Array
 from comparison.schema.operations import CapturedOperation, StepOperations
 from diagnosis.causes.region import ModuleCall, Region
-from diagnosis.drill_rounding import rounding_mode
-from diagnosis.float64_mode import LongestSum
-from diagnosis.reference_trace import as_array
+from diagnosis.drill.rounding import rounding_mode
+from diagnosis.replay.float64_mode import LongestSum
+from diagnosis.replay.reference_trace import as_array
 from test_common.op_capture_torch import TorchOperations
 from test_common.tensor_tree import input_tensors
 

@@ -9,8 +9,8 @@ import numpy as np
 
 from comparison.numerics.dtypes import Array
 from comparison.numerics.weight_sketch import direction
-from diagnosis.weight_finding import WeightKind
-from diagnosis.weight_strips import same_values
+from diagnosis.weights.finding import WeightKind
+from diagnosis.weights.strips import same_values
 
 _ROUNDOFF = {"float64": 2.0**-53, "float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
 _ROUNDINGS = 8.0  # times that; each of very many rows has to stay below

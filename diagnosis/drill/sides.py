@@ -10,8 +10,8 @@ from pathlib import Path
 from comparison.schema.diagnosis import Culprit, Diagnosis
 from comparison.schema.outcome import Side
 from comparison.store.dump import Dump
-from diagnosis.drill import Drill
-from diagnosis.drill_dump import covers, module_globs, operations_of, with_inside
+from diagnosis.drill.drill import Drill
+from diagnosis.drill.dump import covers, module_globs, operations_of, with_inside
 from diagnosis.side_runs import RunOptions, run_side
 from diagnosis.sides import EngineSide, SideSpec
 from diagnosis.vote import Finding

@@ -8,9 +8,9 @@ from functools import cached_property
 
 from comparison.numerics.dtypes import Array
 from comparison.schema.operations import CapturedOperation
-from diagnosis.drill_dump import OperationValues
-from diagnosis.drill_flow import Flow, names_of
-from diagnosis.drill_values import Distance, ReferenceValues
+from diagnosis.drill.dump import OperationValues
+from diagnosis.drill.flow import Flow, names_of
+from diagnosis.drill.values import Distance, ReferenceValues
 
 
 class Pairs:

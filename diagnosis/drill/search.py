@@ -7,9 +7,9 @@ from math import isfinite
 
 from comparison.schema.diagnosis import Operation
 from comparison.schema.operations import CapturedOperation, OperationOutput
-from diagnosis.drill_flow import kind_of, names_of, spelled
-from diagnosis.drill_pairing import Pairs
-from diagnosis.drill_values import Distance
+from diagnosis.drill.flow import kind_of, names_of, spelled
+from diagnosis.drill.pairing import Pairs
+from diagnosis.drill.values import Distance
 
 _MUCH_NEARER = 0.1  # of the other's error
 

@@ -1,0 +1,1 @@
+"""Operations below the module: captured on both sides, paired, and the guilty one named."""

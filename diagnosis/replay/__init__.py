@@ -1,0 +1,1 @@
+"""The reference's modules, run again on what the candidate really computed."""

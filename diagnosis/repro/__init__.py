@@ -1,0 +1,1 @@
+"""A stand-alone script that shows a fault without this repository."""

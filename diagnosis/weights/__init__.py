@@ -1,0 +1,1 @@
+"""The weights that both sides loaded, compared by value."""
