@@ -149,6 +149,7 @@ def _is_ours(file: str) -> bool:
 
 
 def _short(file: str) -> str:
-    """Leave out where packages are installed."""
-    _, found, below = file.rpartition(f"/{_SITE_PACKAGES}/")
-    return below if found else file
+    """Leave out where Python found it: packages lie in folders of any name."""
+    folders = (str(Path(entry).absolute()) for entry in sys.path)
+    around = [folder for folder in folders if file.startswith(f"{folder}/")]
+    return file[len(max(around, key=len)) + 1 :] if around else file
