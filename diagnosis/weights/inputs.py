@@ -21,6 +21,7 @@ _CAUSES = {
     WeightKind.TIED: "tied_weights",
     WeightKind.DUPLICATED_SHARD: "shard",
 }
+_OF_BIASES = {WeightKind.MISSING, WeightKind.SCALED, WeightKind.OFFSET}
 _OTHER_CAUSE = "weights"
 
 
@@ -105,7 +106,7 @@ def weight_cause(
 
 
 def _cause_id(finding: WeightFinding) -> str:
-    if all(name.endswith(".bias") for name in finding.reference):
+    if finding.kind in _OF_BIASES and all(name.endswith(".bias") for name in finding.reference):
         return "bias"
     return _CAUSES.get(finding.kind, _OTHER_CAUSE)
 
