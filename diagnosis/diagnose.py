@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from comparison.align.pairing import Pairing
@@ -26,19 +27,21 @@ from comparison.store.dump import Dump
 from diagnosis.calibration import Rerun, calibrated
 from diagnosis.candidate_tensors import CandidateTensors
 from diagnosis.causes.naming import cause_of, likelier
+from diagnosis.causes.reference_not_causal import cause_of_look_ahead
 from diagnosis.checks import Check, Checker
 from diagnosis.choice_checks import CHOSEN, harmless_choices, phrases_of_choice, settled_choices
 from diagnosis.choices import token_choices
 from diagnosis.drill.drill import Drill
 from diagnosis.drill.dump import without_operations
 from diagnosis.gaps import gap_before
-from diagnosis.guilt import is_guilty, worst
+from diagnosis.guilt import is_guilty, own_error, worst
 from diagnosis.healing import CONSTANT_SHIFT, harmless_differences
-from diagnosis.inputs import input_differences
+from diagnosis.inputs import input_differences, observed_differences
 from diagnosis.layer_match import match_layers
 from diagnosis.location import bad_places, describe_where, spot_of
 from diagnosis.name_map import NameMap
 from diagnosis.rank_blame import earliest, phrases_of_ranks, wrong_rank
+from diagnosis.replay.causality import LookAhead, look_ahead, said_of
 from diagnosis.replay.module_watch import module_of
 from diagnosis.replay.reference_calls import ReferenceCall
 from diagnosis.replay.reference_trace import TracedTensor, fingerprints_of, trace_reference
@@ -69,7 +72,7 @@ class DiagnoseOptions:
         least_modules: how many modules have to be checked for a verdict of agreement; None for a
             share of all of them.
         causes: whether to say why modules are wrong, which takes further replays of these.
-        tell: is told what takes a while, before it is done.
+        progress: is told what is under way.
     """
 
     keep_going: bool = False
@@ -80,7 +83,7 @@ class DiagnoseOptions:
     reruns: tuple[Rerun, ...] = ()
     least_modules: int | None = None
     causes: bool = True
-    tell: Callable[[str], None] = lambda text: None
+    progress: Callable[[str], None] = lambda text: None
 
 
 def diagnose(
@@ -132,14 +135,21 @@ class _Diagnosing:
             tuple(input_differences(reference, dump.manifest)) if both else ()  # type: ignore[arg-type]  # both are there
         )
         self._inputs += options.inputs
+        if dump.manifest is not None:
+            self._inputs += tuple(observed_differences(dump.manifest))
         self._weights = weights_against(model, dump)
         self._inputs += tuple(weight_differences(self._weights))
+
+    @cached_property
+    def _ahead(self) -> LookAhead | None:
+        """Where the reference looks ahead, and should not."""
+        return look_ahead(self._model, self._calls[0]) if self._calls else None
 
     def result(self) -> Finding:
         decisive = [difference for difference in self._inputs if difference.decisive]
         if decisive and not self._options.keep_going:
             return Finding(diagnosis=self._only_inputs(decisive), guilty={})
-        self._options.tell("replaying the reference on what the candidate computed ...")
+        self._options.progress("replaying the reference on what the candidate computed ...")
         traced = trace_reference(self._model, self._calls)
         found, unlike = self._of_rank(traced, None)
         ranks = sorted({entry.rank for entry in self._dump.entries if entry.rank is not None})
@@ -236,6 +246,14 @@ class _Diagnosing:
             if records
             else None
         )
+        notes = self._dump.notes
+        ahead = self._ahead
+        if ahead is not None:
+            notes = (*notes, f"the reference looks ahead: {said_of(ahead)}")
+            if culprit is not None and culprit.module == ahead.module:
+                engine = self._options.reference_engine
+                culprit = replace(culprit, side=Side.REFERENCE, engine=engine)
+                cause = cause_of_look_ahead(ahead)
         if drift is not None:
             cause = Cause(id="drift", evidence=f"{drift:.3g} times the reference's own rounding")
         draft = Diagnosis(
@@ -252,7 +270,7 @@ class _Diagnosing:
             growth=tuple(_growth(checks, unbroken)),
             choices=tuple(token_choices(unbroken, self._calls)),
             missing=missing,
-            notes=self._dump.notes,
+            notes=notes,
         )
         return sentence_of(draft)
 
@@ -267,7 +285,10 @@ class _Diagnosing:
             first_of.setdefault(check.owner, check)
         found = {}
         for check in list(first_of.values())[:_EXPLAINED]:
-            self._options.tell(f"trying what explains {module_of(check.owner)} ...")
+            module = module_of(check.owner)
+            if self._ahead is not None and self._ahead.module == module:
+                continue  # not the candidate's computation is to be explained there
+            self._options.progress(f"trying what explains {module} ...")
             found[check.name] = cause_of(checker, checks, check)
         return found
 
@@ -315,6 +336,7 @@ class _Diagnosing:
             spot=replace(spot, rank=wrong_rank(check, pin, candidate)),
             local_error=1.0 if check.excess is None else check.excess.error,
             bound=0.0 if check.excess is None else check.excess.bound,
+            reference_error=own_error(check),
             excess=float("inf") if check.excess is None else worst(check.excess),
             where=(
                 *describe_where(check, self._calls),

@@ -36,6 +36,7 @@ from diagnosis.replay.reference_calls import calls_of_manifest
 from diagnosis.replay.reference_model import ENCODER_TASK, build_reference
 from diagnosis.replay.reruns import module_again, side_again
 from diagnosis.repro.repro import repro_of, require_new_folder, write_repro
+from diagnosis.sentence import named
 from diagnosis.side_runs import (
     RunOptions,
     SideDump,
@@ -70,7 +71,8 @@ class DiffOptions:
         on_paired: is told what was paired, once a candidate.
         max_bytes: greatest size of a dump; a larger one is made in two passes, a coarse one of
             what layers give and a fine one of the suspect layers.
-        tell: is told what takes a while, before it is done.
+        tell: is told what takes a while, before it is done, and what was written.
+        progress: is told what is under way.
         calibrate: whether to run the candidate again and raise the limits of tensors to what its
             own jitter explains.
         audit_config: whether to list the fields of the configuration that the reference reads and
@@ -89,6 +91,7 @@ class DiffOptions:
     on_paired: Callable[[Pairing], None] = lambda pairing: None
     max_bytes: int = DEFAULT_MAX_BYTES
     tell: Callable[[str], None] = lambda text: None
+    progress: Callable[[str], None] = lambda text: None
     calibrate: bool = False
     audit_config: bool = False
     drill: str | None = None
@@ -115,7 +118,7 @@ class DiffOptions:
             on_paired=self.on_paired,
             least_modules=least_modules,
             reruns=tuple(reruns),
-            tell=self.tell,
+            progress=self.progress,
         )
 
 
@@ -285,7 +288,8 @@ def _find(
         require_one_model(right.dump.manifest, manifest)
     known = _what_was_run(right, options)
     if known is None or manifest is None or not manifest.rows:
-        return Finding(diagnosis=diagnose_dumps(right.dump, wrong.dump), guilty={})
+        weaker = Finding(diagnosis=diagnose_dumps(right.dump, wrong.dump), guilty={})
+        return _named(weaker, right, wrong)
     oracle, asked = known
     model = build_reference(oracle, asked, encoding=manifest.encoding)
     encoder = oracle.task_name == ENCODER_TASK
@@ -296,7 +300,15 @@ def _find(
     with TemporaryDirectory(prefix="again-") as again:
         reruns = side_again(wrong, Path(again)) if options.calibrate else ()
         how = replace(options.diagnosing(least_modules, reruns), inputs=given)
-        return find(model, wrong.dump, calls, reference=right.dump.manifest, options=how)
+        found = find(model, wrong.dump, calls, reference=right.dump.manifest, options=how)
+        return _named(found, right, wrong)
+
+
+def _named(found: Finding, right: SideDump, wrong: SideDump) -> Finding:
+    """Call the sides as the user did."""
+    reference, candidate = str(right.spec), str(wrong.spec)
+    told = named(found.diagnosis, reference=reference, candidate=candidate)
+    return replace(found, diagnosis=told)
 
 
 def _audited(found: Finding, right: SideDump, wrong: SideDump, options: DiffOptions) -> Finding:

@@ -18,6 +18,7 @@ from comparison.schema.tensor_entry import TensorEntry
 from comparison.schema.tensor_names import parse_tensor_name
 from comparison.store.dump import Dump
 from diagnosis.dump_layout import layout_of
+from diagnosis.picture_changes import picture_change
 
 _ROOT = "model"  # as hooks on Torch call it
 _PICTURES = re.compile(r"pixel|image|video|grid_thw")
@@ -106,7 +107,7 @@ def _given(dump: Dump) -> dict[str, TensorEntry]:
 def _pixels(slot: str, left: Array, right: Array) -> Iterator[InputDifference]:
     if left.shape != right.shape:
         yield InputDifference(
-            kind="pixels",
+            kind="preprocessing",
             what=f"the shape of {slot} (preprocessing of pictures)",
             reference=str(list(left.shape)),
             candidate=str(list(right.shape)),
@@ -119,12 +120,13 @@ def _pixels(slot: str, left: Array, right: Array) -> Iterator[InputDifference]:
     if off.any():
         at = np.unravel_index(int(np.argmax(np.nan_to_num(np.abs(a - b), nan=np.inf))), a.shape)
         where = ", ".join(str(int(index)) for index in at)
+        change = picture_change(a, b)
         yield InputDifference(
-            kind="pixels",
+            kind="preprocessing",
             what=f"{slot} in {int(off.sum())} of {off.size} values, most at [{where}] "
             "(preprocessing of pictures)",
             reference=f"{a[at]:.6g}",
-            candidate=f"{b[at]:.6g}",
+            candidate=f"{b[at]:.6g}{f': {change}' if change else ''}",
             decisive=True,
         )
 

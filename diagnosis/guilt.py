@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from diagnosis.checks import Check
-from diagnosis.rounding import Excess
+from diagnosis.rounding import Excess, excess_error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +76,17 @@ def exceeds(excess: Excess, limits: Limits) -> bool:
         and bool(np.all(excess.by_channel <= limits.channel))
     )
     return not fine  # a NaN is above no limit, and below none
+
+
+def own_error(check: Check) -> float | None:
+    """Return the error of the reference's own run on the same inputs, relative to float64's.
+
+    Args:
+        check: a tensor of floats; None is returned for others.
+    """
+    if check.floor is None or check.native.shape != check.exact.shape:
+        return None
+    return excess_error(check.native, check.exact, check.floor).error
 
 
 def worst(excess: Excess) -> float:

@@ -23,6 +23,9 @@ IDLE_FIELDS = frozenset(
     }
 )  # fmt: skip
 _SHOWN = 60
+# Relative to the greatest value; less may be another kernel's rounding.
+_LEAST_EFFECT, _LEAST_NARROW_EFFECT = 1e-3, 0.05
+_WIDE = ("float32", "float64")
 
 
 def require_one_model(reference: Manifest | None, candidate: Manifest | None) -> None:
@@ -61,6 +64,24 @@ def input_differences(reference: Manifest, candidate: Manifest) -> Iterator[Inpu
     yield from _rows(reference, candidate)
     if reference.config and candidate.config:
         yield from _fields(reference.config, candidate.config)
+
+
+def observed_differences(candidate: Manifest) -> Iterator[InputDifference]:
+    """Tell that a run gives something else when it is captured: its dump says nothing of it.
+
+    Args:
+        candidate: of the candidate's run.
+    """
+    effect = candidate.observer_effect
+    least = _LEAST_EFFECT if candidate.encoding in _WIDE else _LEAST_NARROW_EFFECT
+    if effect is not None and effect > least:
+        yield InputDifference(
+            kind="observer",
+            what="what the candidate gives in its first step, with capture and without",
+            reference="equal",
+            candidate=f"off by {effect:.3g} of the greatest value",
+            decisive=True,
+        )
 
 
 def _rows(reference: Manifest, candidate: Manifest) -> Iterator[InputDifference]:

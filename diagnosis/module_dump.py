@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from operator import index
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from comparison.numerics.dtypes import Array
 from comparison.schema.errors import BadInputError
 from comparison.schema.manifest import Manifest, Padding, Row
 from comparison.store.dump import Dump, open_dump
@@ -114,6 +115,7 @@ def _dump(
     globs: Sequence[str] | None = None,
     ops: Sequence[str] = (),
 ) -> None:
+    from test_common.observer_effect import observer_effect
     from test_common.torch_print_hook import TorchPrintHook
     from test_common.weight_recorder import weights_of_module
 
@@ -122,8 +124,11 @@ def _dump(
     writer.save_weights(weights_of_module(module))
     with TorchPrintHook(filter=globs, sink=writer, ops=ops) as hook:
         hook.name_layers(module)
-        manifest = _run(module, inputs, draft, hook)
-    writer.finish(manifest, hook.require_capture())
+        manifest, watched = _run(module, inputs, draft, hook)
+        certificate = hook.require_capture()
+    _, plain = _run(module, replace(inputs, num_steps=1), draft, None)
+    manifest = replace(manifest, observer_effect=observer_effect(watched, plain))
+    writer.finish(manifest, certificate)
 
 
 def calls_of(
@@ -135,24 +140,40 @@ def calls_of(
     return (ReferenceCall(args=inputs.args, kwargs=inputs.kwargs),)
 
 
-def _run(module: torch.nn.Module, inputs: ModuleInputs, draft: Manifest, hook: Any) -> Manifest:
+def _run(
+    module: torch.nn.Module, inputs: ModuleInputs, draft: Manifest, hook: Any
+) -> tuple[Manifest, tuple[Array, ...]]:
+    """Run a module; return what is known then, and what it gave in the first step."""
     from test_common.torch_runner import run_torch, run_torch_encoder
 
     if not inputs.rows:
-        ReferenceCall(args=inputs.args, kwargs=inputs.kwargs).run(module.eval())
-        return draft
+        given = ReferenceCall(args=inputs.args, kwargs=inputs.kwargs).run(module.eval())
+        return draft, tuple(_arrays(given))
     if inputs.encoder:
         embedded = run_torch_encoder(module, inputs.rows, pad_token_id=_pad(module), hook=hook)
-        return replace(draft, padding=embedded.padding)
+        return replace(draft, padding=embedded.padding), (embedded.embeddings,)
     run = run_torch(
         module, inputs.rows, num_steps=inputs.num_steps, pad_token_id=_pad(module), hook=hook
     )
     rows = zip(draft.rows, run.generated, strict=True)
-    return replace(
+    manifest = replace(
         draft,
         padding=run.padding,
         rows=tuple(replace(row, generated=tuple(tokens)) for row, tokens in rows),
     )
+    return manifest, run.logits[:1]
+
+
+def _arrays(given: Any) -> Iterator[Array]:
+    """Yield the tensors that a module gave, those of bfloat16 and the like as float32."""
+    import torch
+
+    from test_common.tensor_tree import output_tensors
+
+    tree = output_tensors(given, is_tensor=lambda item: isinstance(item, torch.Tensor))
+    for _, tensor in tree.tensors:
+        tensor = tensor.detach().cpu()
+        yield (tensor.float() if tensor.is_floating_point() else tensor).numpy()
 
 
 def _pad(module: torch.nn.Module) -> int | None:

@@ -6,11 +6,28 @@ import math
 from dataclasses import replace
 
 from comparison.schema.diagnosis import Cause, Diagnosis, Guilty, Judgement
+from comparison.schema.outcome import Side
 
 
 def sentence_of(diagnosis: Diagnosis) -> Diagnosis:
     """Add the sentence to a diagnosis."""
-    return replace(diagnosis, sentence=_sentence(diagnosis))
+    return replace(diagnosis, sentence=capitalised(_sentence(diagnosis)))
+
+
+def named(diagnosis: Diagnosis, *, reference: str, candidate: str) -> Diagnosis:
+    """Let the sentence call the sides as the user did, where both are of one engine.
+
+    Args:
+        diagnosis: with its sentence.
+        reference: such as `torch` or the folder of a dump.
+        candidate: such as `torch@my_oracle.py:FIXED`.
+    """
+    return sentence_of(replace(diagnosis, reference_name=reference, candidate_name=candidate))
+
+
+def capitalised(sentence: str) -> str:
+    """Begin a sentence; the name of a side that it begins with is left as it is spelled."""
+    return sentence[:1].upper() + sentence[1:] if sentence.startswith("the ") else sentence
 
 
 def _sentence(found: Diagnosis) -> str:
@@ -24,17 +41,23 @@ def _sentence(found: Diagnosis) -> str:
         words = "one difference is" if count == 1 else f"{count} differences are"
         cleared = f"; {words} harmless" if count else ""
         return (
-            f"{found.candidate_engine} agrees with {found.reference_engine}: rounding explains "
+            f"{found.candidate_called} agrees with {found.reference_called}: rounding explains "
             f"every difference in the {checked} that were checked{cleared}."
         )
     if found.guilty:
         return _blame(found, found.guilty[0])
     if found.cause is not None and found.cause.id == "drift":
         return (
-            f"{found.candidate_engine} drifts away from {found.reference_engine} without any one "
+            f"{found.candidate_called} drifts away from {found.reference_called} without any one "
             f"module to blame ({checked} were checked): its end is off by {found.cause.evidence}."
         )
     first = next(item for item in found.inputs if item.decisive)
+    if first.kind == "observer":
+        return (
+            f"Capture changes what {found.candidate_called} computes: without hooks its first step "
+            f"is {first.candidate}, so what was captured is not what it does by itself; no module "
+            "is blamed."
+        )
     return (
         f"The two runs were not given the same: {first.what} is {first.reference} for the "
         f"reference and {first.candidate} for the candidate; no module is blamed."
@@ -60,8 +83,14 @@ def _blame(found: Diagnosis, first: Guilty) -> str:
         )
     else:
         size = "integers and masks have to be equal, and are not"
+    if found.culprit is not None and found.culprit.side is Side.REFERENCE:
+        return (
+            f"Not {found.candidate_called} is wrong in {where} ({at}) but the reference, "
+            f"{found.culprit.engine}: {_why(found.cause)}the difference there is "
+            f"{first.local_error:.2g} of the tensor's size{_more(found)}."
+        )
     return (
-        f"{found.candidate_engine} first goes wrong in {where} ({at}): {_why(found.cause)}{size}"
+        f"{found.candidate_called} first goes wrong in {where} ({at}): {_why(found.cause)}{size}"
         f"{_more(found)}."
     )
 

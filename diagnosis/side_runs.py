@@ -158,6 +158,7 @@ def _debug_options(spec: EngineSide, name: str, folder: Path, options: RunOption
         watch_config=options.watch_config,
         ops=options.ops,
         weights=True,
+        check_observer=True,
     )
 
 

@@ -77,6 +77,8 @@ class CaptureJob:
         weights: whether to write down the weights that the model runs with.
         ops: globs of the modules whose operations are captured too.
         watch_config: whether to note which fields of the configuration are read.
+        check_observer: whether to run the first step again without hooks, on Torch, and tell
+            whether capture changes what the model gives.
     """
 
     draft: Manifest
@@ -100,6 +102,7 @@ class CaptureJob:
     weights: bool = False
     ops: Sequence[str] = ()
     watch_config: bool = False
+    check_observer: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,6 +123,7 @@ class Captured:
         bytes_written: size of the tensor files, where another process wrote them.
         config_reads: fields of the configuration that were read, each with modules that read it;
             None where that was not watched.
+        observer_effect: as in Manifest.
     """
 
     generated: tuple[tuple[int, ...], ...]
@@ -133,6 +137,7 @@ class Captured:
     manifest_written: bool = False
     bytes_written: int = 0
     config_reads: Mapping[str, Sequence[str]] | None = None
+    observer_effect: float | None = None
 
 
 def completed_manifest(draft: Manifest, captured: Captured) -> Manifest:
@@ -155,6 +160,7 @@ def completed_manifest(draft: Manifest, captured: Captured) -> Manifest:
         certificate=captured.certificate,
         complete=True,
         patches=captured.patches,
+        observer_effect=captured.observer_effect,
         config_reads=None
         if captured.config_reads is None
         else {field: list(readers) for field, readers in captured.config_reads.items()},

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from importlib.metadata import version
 from typing import Any
+
+import numpy.typing as npt
 
 from test_common.capture_job import EMBEDDINGS_TASK, BuildsPipelines, Captured, CaptureJob
 from test_common.console_sink import ConsoleSink
 from test_common.model_banner import print_banner
+from test_common.observer_effect import observer_effect
 from test_common.oracle_errors import checked_result, oracle_errors
 from test_common.pipelines import TorchModelAndDataProcessor
 from test_common.progress import stage
@@ -61,6 +65,10 @@ def capture_on_torch(oracle: BuildsPipelines, job: CaptureJob) -> Captured:
         with hook:
             hook.name_layers(built.model)
             run = _run(oracle, built, job, hook=hook)
+    effect = None
+    if hook is not None and job.check_observer:
+        plain = _run(oracle, built, replace(job, num_steps=1), hook=None)
+        effect = observer_effect(_first(run), _first(plain))
     return Captured(
         generated=run.generated if isinstance(run, TorchRun) else tuple(() for _ in job.rows),
         logits=run.logits if isinstance(run, TorchRun) else (run.embeddings,),
@@ -68,7 +76,22 @@ def capture_on_torch(oracle: BuildsPipelines, job: CaptureJob) -> Captured:
         config=_config(built.model),
         versions={name: version(name) for name in ("torch", "transformers")},
         certificate=hook.require_capture() if hook is not None else None,
-        notes=(*run.notes, *(() if hook is None else hook.notes)),
+        notes=(*run.notes, *(() if hook is None else hook.notes), *_note(effect)),
+        observer_effect=effect,
+    )
+
+
+def _first(run: TorchRun | TorchEncoderRun) -> tuple[npt.NDArray[Any]]:
+    """Return what the first step gave."""
+    return (run.logits[0] if isinstance(run, TorchRun) else run.embeddings,)
+
+
+def _note(effect: float | None) -> tuple[str, ...]:
+    if not effect:
+        return ()
+    return (
+        "capture changes what the model computes: without hooks its first step gives values that "
+        f"are off by {effect:.3g} of the greatest",
     )
 
 

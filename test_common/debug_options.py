@@ -47,6 +47,8 @@ class DebugOptions:
         weights: whether to write down the weights that the model runs with.
         ops: globs of the modules whose operations are captured too, each by itself.
         watch_config: whether to note which fields of the configuration the engine's code reads.
+        check_observer: whether to run the first step again without hooks, on Torch, and tell
+            whether capture changes what the model gives.
     """
 
     pipeline: str
@@ -71,6 +73,7 @@ class DebugOptions:
     weights: bool = False
     ops: tuple[str, ...] = ()
     watch_config: bool = False
+    check_observer: bool = False
 
     def __post_init__(self) -> None:
         """Collect all that is wrong with the options.

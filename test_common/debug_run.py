@@ -144,6 +144,7 @@ def _run(
             weights=options.weights,
             ops=options.ops,
             watch_config=options.watch_config,
+            check_observer=options.check_observer,
         )
         captured = _captured(options.framework, oracle, job)
     if vision is not None:

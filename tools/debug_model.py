@@ -58,6 +58,11 @@ _STYLES = ("compact", "full", "binary", "binary-max-checkpoint")
 @click.option("--style", type=click.Choice(_STYLES), help="How tensors are printed or written.")
 @click.option("--precision", type=int, default=6, help="Digits behind the point in style full.")
 @click.option("--weights", is_flag=True, help="Write down the weights that the model runs with.")
+@click.option(
+    "--check-observer",
+    is_flag=True,
+    help="Run the first step again without hooks, and tell whether they change it (Torch).",
+)
 @click.option("--log-hf-downloads", is_flag=True, help="Log what is fetched from the Hub.")
 def debug_model(**given: Any) -> int:
     """Run a pipeline on one engine and capture every layer's inputs and outputs.

@@ -85,6 +85,7 @@ def diff_models(**given: Any) -> int:
         on_paired=partial(_write_map, given["print_map"]),
         max_bytes=parse_size("max-bytes", given["max_bytes"]),
         tell=partial(print, flush=True),
+        progress=partial(print, flush=True),
         calibrate=given["calibrate"],
         audit_config=given["audit_config"],
         drill=given["drill"],

@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from comparison.report.names import printable
 from comparison.report.operation_text import operation_lines
 from comparison.schema.diagnosis import (
-    Cause,
     ConfigField,
     Diagnosis,
     Guilty,
@@ -24,10 +23,11 @@ def diagnosis_lines(diagnosis: Diagnosis) -> Iterator[str]:
     if diagnosis.candidates:
         for number, candidate in enumerate(diagnosis.candidates, start=1):
             yield ""
-            yield f"Candidate {number}, {printable(candidate.candidate_engine)}:"
+            name = candidate.candidate_name or candidate.candidate_engine
+            yield f"Candidate {number}, {printable(name)}:"
             yield from diagnosis_lines(candidate)
         return
-    yield from _cause_lines(diagnosis.cause)
+    yield from _cause_lines(diagnosis)
     yield from _guilty_lines(diagnosis)
     yield from operation_lines(diagnosis)
     yield from _harmless_lines(diagnosis)
@@ -43,14 +43,16 @@ def diagnosis_lines(diagnosis: Diagnosis) -> Iterator[str]:
     yield from (f"note: {printable(note)}" for note in diagnosis.notes)
 
 
-def _cause_lines(cause: Cause | None) -> Iterator[str]:
+def _cause_lines(diagnosis: Diagnosis) -> Iterator[str]:
+    cause, culprit = diagnosis.cause, diagnosis.culprit
     if cause is None:
         return
     yield ""
     sure = "" if cause.confidence is None else f" (confidence {cause.confidence:.0%})"
     yield f"Cause: {cause.id}{sure}"
     if cause.evidence:
-        yield f"  the candidate {printable(cause.evidence)}"
+        who = "" if culprit is None else f"the {culprit.side} "
+        yield f"  {who}{printable(cause.evidence)}"
     if cause.expected:
         yield f"  in the reference {printable(cause.expected)}"
     if cause.residual is not None and cause.unexplained is not None:
@@ -88,10 +90,21 @@ def _evidence(guilty: Guilty) -> Iterator[str]:
             f"local error {guilty.local_error:.3g}, rounding explains {guilty.bound:.3g}; "
             f"at the worst place {guilty.excess:.3g} times that"
         )
+    if guilty.reference_error is not None:
+        yield _third_opinion(guilty.local_error, guilty.reference_error)
     if guilty.where:
         yield ", ".join(guilty.where)
     if guilty.cause is not None and guilty.cause.id != "unknown":
         yield f"cause {guilty.cause.id}: {printable(guilty.cause.evidence)}"
+
+
+def _third_opinion(candidate: float, reference: float) -> str:
+    """Say which side is nearer to float64 on the same inputs."""
+    nearer = "candidate" if candidate < reference else "reference"
+    return (
+        f"against float64 on the same inputs the candidate is off by {candidate:.3g}, the "
+        f"reference by {reference:.3g}: the {nearer} is nearer"
+    )
 
 
 def _harmless_lines(diagnosis: Diagnosis) -> Iterator[str]:

@@ -99,6 +99,9 @@ class Guilty:
         spot: where it begins.
         local_error: relative root mean square of the error that the module itself made.
         bound: what rounding explains of it, in the same unit.
+        reference_error: the error that the reference's own run makes there, on the same inputs and
+            in the same unit, against float64 as well; None where equality is exact, and without a
+            replay.
         excess: how many times rounding, at the worst place.
         where: what is wrong within the tensor, one phrase each.
         cause: why; None where that was not sought.
@@ -115,6 +118,7 @@ class Guilty:
     excess: float
     where: tuple[str, ...] = ()
     cause: Cause | None = None
+    reference_error: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,7 +181,8 @@ class InputDifference:
     """Something the two runs were given that is not the same.
 
     Attributes:
-        kind: `tokens`, `config`, `weights`, `rows`.
+        kind: `tokens`, `rows`, `positions`, `mask`, `preprocessing`, `config`, `weights`; or
+            `observer` where a run gives something else when it is captured.
         what: which of them, such as a field of the configuration.
         reference: the reference's value, shortened.
         candidate: the candidate's value, shortened.
@@ -341,6 +346,8 @@ class Diagnosis:
             that was not asked for.
         calibration: the candidate's own jitter; None where that was not asked for.
         candidates: one diagnosis a candidate, where there were several; this one joins them.
+        reference_name: what the user called the reference; empty where only the engine is known.
+        candidate_name: what the user called the candidate, likewise.
     """
 
     verdict: Judgement
@@ -361,6 +368,23 @@ class Diagnosis:
     config_audit: tuple[ConfigField, ...] | None = None
     calibration: Calibration | None = None
     candidates: tuple["Diagnosis", ...] = ()
+    reference_name: str = ""
+    candidate_name: str = ""
+
+    @property
+    def reference_called(self) -> str:
+        """What to call the reference: its engine says nothing where the candidate has the same."""
+        return self._called(self.reference_engine, self.reference_name, "the reference")
+
+    @property
+    def candidate_called(self) -> str:
+        """What to call the candidate."""
+        return self._called(self.candidate_engine, self.candidate_name, "the candidate")
+
+    def _called(self, engine: str, name: str, role: str) -> str:
+        if self.reference_engine != self.candidate_engine:
+            return engine
+        return name if name and self.reference_name != self.candidate_name else role
 
     @property
     def exit_code(self) -> int:

@@ -106,6 +106,8 @@ class Manifest:
             that read it; None where that was not watched.
         stretches: what each step computed, in the order in which it lies in its tensors; empty
             where step 0 is all of each prompt and every other step one token a row.
+        observer_effect: by how much capture changed what the model gives in step 0, relative to
+            its greatest value; 0.0 for bitwise equal, None where that was not measured.
         schema_version: version of this record's layout.
     """
 
@@ -129,4 +131,5 @@ class Manifest:
     raw_tensors: dict[str, RawTensor] = field(default_factory=dict)
     config_reads: dict[str, list[str]] | None = None
     stretches: tuple[tuple[Stretch, ...], ...] = ()
+    observer_effect: float | None = None
     schema_version: int = SCHEMA_VERSION

@@ -164,6 +164,7 @@ def _manifest(fields: _Fields) -> Manifest:
         },
         config_reads=_config_reads(fields),
         stretches=_stretches(fields),
+        observer_effect=fields.optional("observer_effect", float),
         schema_version=fields.integer("schema_version"),
     )
 

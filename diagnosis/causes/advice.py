@@ -37,5 +37,10 @@ ADVICE: Mapping[str, str] = {
     "shard": "how the weight is split, and whether the output is summed over ranks once",
     "reduction": "the axis and the number of terms of sums and means",
     "kernel_rows": "the kernel at that size: tiles, tails, thresholds between implementations",
+    "preprocessing": "do_rescale, do_normalize, image_mean, image_std, the order of channels and "
+    "the filter that resizes, in both processors",
+    "observer": "what the model does otherwise when it has hooks or is asked for attentions: "
+    "fallbacks from fused code, flags, tensors changed in place",
+    "reference_not_causal": "the reference's mask: is_causal, the attention implementation, flags",
     "decode_cache": "what is written to the cache, and which entries a decode step reads",
 }

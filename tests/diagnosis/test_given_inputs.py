@@ -60,9 +60,34 @@ def test_other_pixels_are_the_verdict_and_no_module_is_blamed(run: Path, tmp_pat
     found = _diff(run, other)
     assert (found.verdict, found.culprit, found.guilty) == (Judgement.DIVERGE, None, ())
     assert found.cause is not None
-    assert found.cause.id == "pixels"
+    assert found.cause.id == "preprocessing"
     assert "preprocessing of pictures" in found.sentence
     assert not any(item.kind == "tokens" for item in found.inputs)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda pixels: pixels.flip(1), "reverse order, as BGR for RGB"),
+        (lambda pixels: pixels.flip(3), "mirrored"),
+        (lambda pixels: pixels * 255.0, "times 255"),
+        (lambda pixels: (pixels * 0.5 + 0.5 - 0.48) / 0.26, "times 1.923 plus 0.07692"),
+    ],
+)
+def test_what_was_done_to_pictures_is_told(
+    run: Path, tmp_path: Path, change: Any, says: str
+) -> None:
+    found = _diff(run, _changed(run, tmp_path, PICTURE, change))
+    assert found.cause is not None
+    assert found.cause.id == "preprocessing"
+    assert says in found.sentence
+
+
+def test_no_change_is_made_up_for_other_pictures(run: Path, tmp_path: Path) -> None:
+    found = _diff(run, _changed(run, tmp_path, PICTURE, lambda pixels: pixels.roll(1, -1)))
+    assert found.cause is not None
+    assert found.cause.id == "preprocessing"
+    assert not any(word in found.sentence for word in ("times", "mirrored", "reverse", "exchanged"))
 
 
 def test_pictures_that_nobody_dumped_are_asked_for(run: Path, tmp_path: Path) -> None:

@@ -197,9 +197,8 @@ def test_a_class_that_nobody_has_is_refused(tmp_path: Path) -> None:
     told: list[str] = []
     options = DiffOptions(repro=tmp_path / "repro", tell=told.append)
     diff_models(model, other, (torch.randn(7, 6),), options=options)
-    (refusal,) = [line for line in told if not line.endswith(" ...")]  # what is under way
-    assert "defined in" in refusal
-    assert "no part of torch or transformers" in refusal
+    assert "defined in" in told[0]
+    assert "no part of torch or transformers" in told[0]
     assert not (tmp_path / "repro").exists()
 
 

@@ -26,8 +26,7 @@ def diff(
     candidate = copy.deepcopy(model)
     plant(candidate)
     options = DiffOptions(max_bytes=max_bytes, tell=said.append, output=output, drill="off")
-    found = diff_models(model, candidate, ROWS, options=options)
-    return found, [line for line in said if not line.endswith(" ...")]  # what is under way
+    return diff_models(model, candidate, ROWS, options=options), said
 
 
 def _nothing(model: Any) -> None:

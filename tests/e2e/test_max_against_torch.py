@@ -20,7 +20,7 @@ from tests.e2e.engine_runs import STEPS, EngineRuns, dump_of, keep_report, token
 
 # Float32 noise is 1e-6 to 1e-5 here; the smallest planted fault below is 1e-2.
 TOLERANCE = Tolerance(rtol=1e-4, atol=1e-4)
-ARCHITECTURES = ("llama", "qwen2", "gemma3")
+ARCHITECTURES = ("llama", "qwen2", pytest.param("gemma3", marks=pytest.mark.full))
 # A prompt longer than gemma3's sliding window of 128 tokens.
 LONG_PROMPTS = ("The quick brown fox jumps over the lazy dog. " * 12, "Measure first, round later.")
 # One of llama, whose graph the README's command builds too; of gemma3 two sliding and a full one.
@@ -82,6 +82,7 @@ def test_gemma3_prompt_is_longer_than_its_window(runs: EngineRuns) -> None:
     assert "full_attention" in run.manifest.config["layer_types"]
 
 
+@pytest.mark.full
 def test_patches_for_the_cpu_are_named(runs: EngineRuns) -> None:
     assert runs.run("max", "tiny-random/llama").manifest.patches == ()
     patches = runs.run("max", "tiny-random/gemma3", **options_for("gemma3")).manifest.patches
@@ -97,7 +98,7 @@ def test_a_run_compared_with_itself_has_no_findings(runs: EngineRuns, framework:
     assert len(comparison.pairs) == comparison.reference.tensors > 50
 
 
-@pytest.mark.parametrize("framework", ["torch", "max"])
+@pytest.mark.parametrize("framework", ["torch", pytest.param("max", marks=pytest.mark.full)])
 def test_logits_are_the_same_without_capture(runs: EngineRuns, framework: str) -> None:
     captured = runs.run(framework, "tiny-random/llama")
     plain = runs.run(framework, "tiny-random/llama", capture=False)
@@ -105,6 +106,7 @@ def test_logits_are_the_same_without_capture(runs: EngineRuns, framework: str) -
         np.testing.assert_array_equal(with_hooks, without)
 
 
+@pytest.mark.full
 def test_module_v3_keeps_its_weights_under_capture(runs: EngineRuns) -> None:
     v3 = {"prefer_module_v3": True}
     captured = runs.run("max", "tiny-random/llama", **v3)

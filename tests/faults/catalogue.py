@@ -14,6 +14,7 @@ from tests.faults import (
     plants_inputs,
     plants_layers,
     plants_positions,
+    plants_sides,
     plants_weights,
     stacked,
 )
@@ -29,6 +30,7 @@ PLANTS: tuple[Plant, ...] = (
     *plants_positions.PLANTS,
     *plants_weights.PLANTS,
     *plants_inputs.PLANTS,
+    *plants_sides.PLANTS,
 )
 FAST_FAULTS, FAST_HARMLESS = 52, 52
 

@@ -14,6 +14,7 @@ import torch
 
 from comparison.schema.manifest import CaptureCertificate, Manifest, Padding, Row
 from test_common.dump_writer import DumpWriter
+from test_common.observer_effect import observer_effect
 from test_common.torch_batch import ModelCall, pad_rows
 from test_common.torch_print_hook import TorchPrintHook
 from test_common.torch_runner import run_torch, run_torch_encoder
@@ -44,6 +45,7 @@ class Captured:
     steps: list[list[Named]]
     generated: tuple[tuple[int, ...], ...]
     padding: Padding
+    observer_effect: float | None = None
 
 
 def candidate_of(pair: Pair) -> Any:
@@ -106,6 +108,7 @@ def _manifest(pair: Pair, model: Any, captured: Captured) -> Manifest:
             for ids, chosen in zip(rows, generated, strict=True)
         ),
         steps=len(captured.steps),
+        observer_effect=captured.observer_effect,
         config=config if pair.disguise.keeps_config or pair.own_config else {},
     )
 
@@ -124,14 +127,23 @@ def _capture_batch(model: Any, rows: Rows, arch: str) -> Captured:
     sink = StepSink()
     hook = TorchPrintHook(sink=sink)
     hook.name_layers(model)
-    generated: tuple[tuple[int, ...], ...] = ()
     if is_encoder(arch):
-        padding = run_torch_encoder(model, rows, pad_token_id=0, hook=hook).padding
-    else:
-        run = run_torch(model, rows, num_steps=STEPS, pad_token_id=0, hook=hook)
-        padding, generated = run.padding, run.generated
+        embedded = run_torch_encoder(model, rows, pad_token_id=0, hook=hook)
+        _remove(hook)
+        plain = run_torch_encoder(model, rows, pad_token_id=0).embeddings
+        effect = observer_effect([embedded.embeddings], [plain])
+        return Captured(
+            steps=sink.steps, generated=(), padding=embedded.padding, observer_effect=effect
+        )
+    run = run_torch(model, rows, num_steps=STEPS, pad_token_id=0, hook=hook)
     _remove(hook)
-    return Captured(steps=sink.steps, generated=generated, padding=padding)
+    alone = run_torch(model, rows, num_steps=1, pad_token_id=0)
+    return Captured(
+        steps=sink.steps,
+        generated=run.generated,
+        padding=run.padding,
+        observer_effect=observer_effect(run.logits[:1], alone.logits),
+    )
 
 
 def _capture_one_by_one(model: Any, rows: Rows, arch: str) -> Captured:
