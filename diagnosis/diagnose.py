@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -15,7 +15,6 @@ from comparison.schema.diagnosis import (
     Coverage,
     Culprit,
     Diagnosis,
-    Growth,
     Guilty,
     Harmless,
     InputDifference,
@@ -29,23 +28,24 @@ from diagnosis.candidate_tensors import CandidateTensors
 from diagnosis.causes.naming import cause_of, likelier
 from diagnosis.causes.reference_not_causal import cause_of_look_ahead
 from diagnosis.checks import Check, Checker
-from diagnosis.choice_checks import CHOSEN, harmless_choices, phrases_of_choice, settled_choices
+from diagnosis.choice_checks import harmless_choices, settled_choices
 from diagnosis.choices import token_choices
 from diagnosis.drill.drill import Drill
 from diagnosis.drill.dump import without_operations
-from diagnosis.gaps import gap_before
-from diagnosis.guilt import is_guilty, own_error, worst
-from diagnosis.healing import CONSTANT_SHIFT, harmless_differences
+from diagnosis.guilt import is_guilty
+from diagnosis.guilty_modules import guilty_of, merged
+from diagnosis.healing import harmless_differences
 from diagnosis.inputs import input_differences, observed_differences
 from diagnosis.layer_match import match_layers
-from diagnosis.location import bad_places, describe_where, spot_of
+from diagnosis.manifest_fit import require_fit
 from diagnosis.name_map import NameMap
-from diagnosis.rank_blame import earliest, phrases_of_ranks, wrong_rank
+from diagnosis.rank_blame import earliest
 from diagnosis.replay.causality import LookAhead, look_ahead, said_of
 from diagnosis.replay.module_watch import module_of
 from diagnosis.replay.reference_calls import ReferenceCall
 from diagnosis.replay.reference_trace import TracedTensor, fingerprints_of, trace_reference
 from diagnosis.replay.sound_reference import unsound
+from diagnosis.run_figures import coverage_of, drift_of, growth_of
 from diagnosis.sentence import sentence_of
 from diagnosis.vote import Finding
 from diagnosis.weights.inputs import weight_cause, weight_differences, weights_against
@@ -53,7 +53,6 @@ from diagnosis.weights.inputs import weight_cause, weight_differences, weights_a
 if TYPE_CHECKING:
     import torch
 
-_DRIFT = 8.0  # times the rounding error that the reference's own run ends with
 _EXPLAINED = 3  # guilty modules whose cause is sought
 _LEAST_COVERAGE = 0.05  # of the reference's modules; below that nothing can be said
 
@@ -129,6 +128,7 @@ class _Diagnosing:
     ) -> None:
         dump = without_operations(dump)
         self._model, self._dump, self._calls = model, with_stretches(dump), calls
+        require_fit(self._dump, fed=True)
         self._options = options
         both = reference is not None and dump.manifest is not None
         self._inputs: tuple[InputDifference, ...] = (
@@ -222,16 +222,17 @@ class _Diagnosing:
         unbroken: Sequence[Check],
         reasons: Mapping[str, Cause],
     ) -> Diagnosis:
-        records = _merged(
+        records = merged(
             [
                 replace(
-                    self._guilty(check, traced, candidate, checks), cause=reasons.get(check.name)
+                    guilty_of(check, traced, candidate, checks, self._calls),
+                    cause=reasons.get(check.name),
                 )
                 for check in guilty
             ]
         )
-        coverage = _coverage(traced, candidate, checks)
-        drift = None if guilty else _drift(unbroken, harmless)
+        coverage = coverage_of(traced, candidate, checks)
+        drift = None if guilty else drift_of(unbroken, harmless)
         doubts = tuple(unsound(self._model, self._calls, checks))
         missing = (*doubts, *self._missing(coverage, candidate))
         verdict = Judgement.DIVERGE if records or drift else Judgement.AGREE
@@ -267,7 +268,7 @@ class _Diagnosing:
             guilty=tuple(records),
             harmless=harmless,
             inputs=self._inputs,
-            growth=tuple(_growth(checks, unbroken)),
+            growth=tuple(growth_of(checks, unbroken)),
             choices=tuple(token_choices(unbroken, self._calls)),
             missing=missing,
             notes=notes,
@@ -313,39 +314,6 @@ class _Diagnosing:
         )
         return sentence_of(draft)
 
-    def _guilty(
-        self,
-        check: Check,
-        traced: Mapping[str, TracedTensor],
-        candidate: CandidateTensors,
-        checks: Sequence[Check],
-    ) -> Guilty:
-        owner = _attention_of(check, traced) or check.owner
-        gap = gap_before(check, checks, traced)
-        owner = owner if gap is None else gap.owner
-        pin = candidate.pinned(check.name)
-        spot = spot_of(bad_places(check)[0], self._calls)
-        return Guilty(
-            module=module_of(owner),
-            candidate_module=_candidate_module(check, owner),
-            tensor=check.name,
-            candidate_tensor=check.candidate_names[0],
-            between=_between(check, traced, candidate, owner)
-            if gap is None
-            else (candidate.candidate_names(gap.last)[0], check.candidate_names[0]),
-            spot=replace(spot, rank=wrong_rank(check, pin, candidate)),
-            local_error=1.0 if check.excess is None else check.excess.error,
-            bound=0.0 if check.excess is None else check.excess.bound,
-            reference_error=own_error(check),
-            excess=float("inf") if check.excess is None else worst(check.excess),
-            where=(
-                *describe_where(check, self._calls),
-                *(gap.phrases if gap is not None else ()),
-                *phrases_of_choice(check),
-                *phrases_of_ranks(check, pin),
-            ),
-        )
-
     def _culprit(self, first: Guilty) -> Culprit:
         return Culprit(
             side=Side.CANDIDATE,
@@ -384,92 +352,3 @@ class _Diagnosing:
         if least is None:
             return coverage.modules_checked > _LEAST_COVERAGE * coverage.modules
         return coverage.modules_checked >= max(least, 1)
-
-
-def _between(
-    check: Check, traced: Mapping[str, TracedTensor], candidate: CandidateTensors, owner: str
-) -> tuple[str, str] | None:
-    """Name both ends where the owner's own code is meant, and not the owner as a whole."""
-    has_children = any(name.startswith(f"{owner}.") for name in traced)
-    if not has_children or not check.since:
-        return None
-    return candidate.candidate_names(check.since[-1])[0], check.candidate_names[0]
-
-
-def _attention_of(check: Check, traced: Mapping[str, TracedTensor]) -> str | None:
-    """Blame a wrong mask on the attention that it is for, not on whoever hands it down."""
-    if not traced[check.name].is_mask:
-        return None
-    module, _, slot = check.name.rpartition("-")
-    inner = [name for name in traced if name.startswith(f"{module}.") and name.endswith(slot)]
-    return max(inner, key=len).rpartition("-")[0] if inner else module
-
-
-def _candidate_module(check: Check, owner: str) -> str | None:
-    """Guess the candidate's name of a module from that of a tensor next to it."""
-    reference = check.name.rpartition("-")[0]
-    candidate = check.candidate_names[0].rpartition("-")[0]
-    if owner == reference:
-        return module_of(candidate)
-    tail = reference.removeprefix(owner)
-    if tail != reference and tail.startswith(".") and candidate.endswith(tail):
-        return module_of(candidate.removesuffix(tail))
-    depth = reference.removeprefix(owner).count(".") if reference.startswith(owner) else 0
-    parts = candidate.split(".")
-    return ".".join(parts[:-depth]) if 0 < depth < len(parts) else None
-
-
-def _merged(records: Sequence[Guilty]) -> list[Guilty]:
-    """Keep one record a module, the first in order of execution.
-
-    Chosen ones and the weights that go with them are two sides of one fault.
-    """
-    kept: dict[str, Guilty] = {}
-    for record in records:
-        first = kept.setdefault(record.module, record)
-        if record is not first:
-            beside = [text for text in record.where if text not in first.where and CHOSEN in text]
-            kept[record.module] = replace(first, where=(*first.where, *beside))
-    return list(kept.values())
-
-
-def _coverage(
-    traced: Mapping[str, TracedTensor], candidate: CandidateTensors, checks: Sequence[Check]
-) -> Coverage:
-    outputs = {name.rpartition("-")[0] for name in traced if "-output" in name}
-    judged = {check.name.rpartition("-")[0] for check in checks if not check.is_input}
-    used = {pair.candidate for pair in candidate.pairing.pairs}
-    return Coverage(
-        paired=len(used),
-        unpaired=sum(item.side is Side.CANDIDATE for item in candidate.pairing.unpaired),
-        replayed=len(checks),
-        modules=len(outputs),
-        modules_checked=len(judged & outputs),
-    )
-
-
-def _drift(unbroken: Sequence[Check], harmless: Collection[Harmless]) -> float | None:
-    """Return how far the end is off where no single module is to blame."""
-    cleared = {item.tensor for item in harmless}
-    if any(item.reason == CONSTANT_SHIFT for item in harmless):
-        cleared.add("model-output_logits")  # the head's, passed on
-    judged = [
-        check.excess for check in unbroken if check.excess is not None and check.name not in cleared
-    ]
-    if not judged or judged[-1].whole <= _DRIFT:
-        return None
-    return float(judged[-1].whole)
-
-
-def _growth(checks: Sequence[Check], unbroken: Sequence[Check]) -> list[Growth]:
-    inherited = {check.name: check.excess.error for check in unbroken if check.excess is not None}
-    return [
-        Growth(
-            tensor=check.name,
-            inherited=float(inherited.get(check.name, float("nan"))),
-            local=float(check.excess.error),
-            excess=float(check.excess.whole),
-        )
-        for check in checks
-        if check.excess is not None
-    ]
