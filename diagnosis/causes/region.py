@@ -9,55 +9,30 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from comparison.numerics.dtypes import Array
+from diagnosis.causes.judging import Judged, is_lost, judged_anew, part_of, size_of
+from diagnosis.causes.module_calls import (
+    ModuleCall,
+    RenamedPinning,
+    recorded_calls,
+    run_call,
+)
 from diagnosis.checks import Check, Checker
-from diagnosis.guilt import is_guilty, worst
+from diagnosis.guilt import is_guilty
 from diagnosis.replay.float64_mode import LongestSum, float64_throughout
 from diagnosis.replay.module_watch import module_of, watched
-from diagnosis.replay.pinned_replay import Pinning, Taken
-from diagnosis.rounding import excess_error
+from diagnosis.replay.pinned_replay import Taken
 
 if TYPE_CHECKING:
     import torch
 
 
 _PROBE = 0.5  # a factor of scores that no attention overlooks
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModuleCall:
-    """One call of the guilty module.
-
-    Attributes:
-        row: number of the sequence.
-        args: positional arguments, with the candidate's values, in float64.
-        kwargs: keyword arguments, the same.
-    """
-
-    row: int
-    args: tuple[Any, ...]
-    kwargs: Mapping[str, Any]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Judged:
-    """How well a hypothesis gives the candidate's values.
-
-    Attributes:
-        residual: what is left over at the worst tensor, in units of rounding.
-        explained: whether rounding explains all that is left over.
-        in_longest_row: whether it does in the longest row only; shorter ones may be padded.
-    """
-
-    residual: float
-    explained: bool
-    in_longest_row: bool = False
 
 
 class Region:
@@ -81,7 +56,7 @@ class Region:
             check for check in checks if check.owner == self.owner and check.exact.size
         )
         self.all_checks = tuple(checks)
-        self.calls = tuple(self._recorded())
+        self.calls = recorded_calls(checker, self.module, self.owner)
         self.running = self.calls[0] if self.calls else ModuleCall(row=0, args=(), kwargs={})
 
     @property
@@ -235,8 +210,8 @@ class Region:
             for call in self.calls if calls is None else calls:
                 self.running = call
                 pinning = self.checker.pinning(call.row, wanted)
-                with watched(self.model, _Renamed(pinning, self.owner)), change():
-                    _run(self.module, call)
+                with watched(self.model, RenamedPinning(pinning, self.owner)), change():
+                    run_call(self.module, call)
                 for taken in pinning.taken:
                     found.setdefault(taken.name, []).append(taken.reference)
         return {name: np.concatenate(parts) for name, parts in found.items()}
@@ -246,8 +221,8 @@ class Region:
         with float64_throughout(LongestSum()):
             for call in self.calls:
                 pinning = self.checker.pinning(call.row)
-                with watched(self.model, _Renamed(pinning, self.owner)):
-                    _run(self.module, call)
+                with watched(self.model, RenamedPinning(pinning, self.owner)):
+                    run_call(self.module, call)
                 yield from pinning.taken
 
     def judge(self, values: Mapping[str, Array]) -> Judged:
@@ -256,17 +231,19 @@ class Region:
         Args:
             values: by name; what is missing counts as unchanged.
         """
-        anew = [_anew(check, values[check.name]) for check in self.checks if check.name in values]
-        if not any(check.name == self.first.name for check in anew) or any(map(_is_lost, anew)):
+        anew = [
+            judged_anew(check, values[check.name]) for check in self.checks if check.name in values
+        ]
+        if not any(check.name == self.first.name for check in anew) or any(map(is_lost, anew)):
             return Judged(residual=float("inf"), explained=False)
         if not any(map(is_guilty, anew)):
-            return Judged(residual=max(map(_size, anew)), explained=True)
+            return Judged(residual=max(map(size_of, anew)), explained=True)
         cut = [part for check in anew if (part := self._in_longest_row(check)) is not None]
         if cut and any(check.name == self.first.name for check in cut):
             explained = not any(map(is_guilty, cut))
             if explained:
-                return Judged(residual=max(map(_size, cut)), explained=True, in_longest_row=True)
-        return Judged(residual=max(map(_size, anew)), explained=False)
+                return Judged(residual=max(map(size_of, cut)), explained=True, in_longest_row=True)
+        return Judged(residual=max(map(size_of, anew)), explained=False)
 
     def _in_longest_row(self, check: Check) -> Check | None:
         """Keep the places of the row that no batch pads; None where all rows are that long."""
@@ -275,130 +252,9 @@ class Region:
         places = [i for i, place in enumerate(check.places) if place.row in longest]
         if len(longest) == len(lengths) or check.floor is None or not places:
             return None
-        was_wrong = _part(self._known[check.name], places)
-        return _part(check, places) if is_guilty(was_wrong) or not is_guilty(check) else None
+        was_wrong = part_of(self._known[check.name], places)
+        return part_of(check, places) if is_guilty(was_wrong) or not is_guilty(check) else None
 
     @cached_property
     def _known(self) -> Mapping[str, Check]:
         return {check.name: check for check in self.checks}
-
-    def _recorded(self) -> Iterator[ModuleCall]:
-        recorder = _Recorder(self.owner)
-        with float64_throughout(LongestSum()):
-            for row, call in enumerate(self.checker.wide_calls):
-                pinning = self.checker.pinning(row, frozenset())
-                recorder.begin(row)
-                with watched(self.model, pinning), recorder.attached(self.module):
-                    call.run(self.model)
-        yield from recorder.calls
-
-
-class _Recorder:
-    """Keeps the arguments of one call of a module in each row."""
-
-    def __init__(self, owner: str) -> None:
-        self.calls: list[ModuleCall] = []
-        self._number = _number(owner)
-        self._row = self._seen = 0
-
-    def begin(self, row: int) -> None:
-        self._row, self._seen = row, 0
-
-    def attached(self, module: Any) -> AbstractContextManager[object]:
-        from contextlib import closing
-
-        handle = module.register_forward_pre_hook(self._before, with_kwargs=True)
-        return closing(_Removing(handle))
-
-    def _before(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        del module
-        self._seen += 1
-        if self._seen == self._number:
-            self.calls.append(
-                ModuleCall(row=self._row, args=_copied(args), kwargs=_copied(dict(kwargs)))
-            )
-
-
-class _Removing:
-    def __init__(self, handle: Any) -> None:
-        self.close = handle.remove
-
-
-class _Renamed:
-    """Gives tensors of a module that runs by itself the names that they have in the whole."""
-
-    def __init__(self, pinning: Pinning, owner: str) -> None:
-        self._pinning, self._owner = pinning, owner
-        self._number, self._name = _number(owner), module_of(owner)
-
-    def see(self, name: str, tensor: torch.Tensor, *, owner: str, caller: str) -> torch.Tensor:
-        if name.startswith(f"{self._name}-input"):
-            return tensor  # recorded with the candidate's values in place
-        names = name, owner, caller
-        if self._number > 1:
-            names = tuple(map(self._numbered, names))  # type: ignore[assignment]  # three again
-        return self._pinning.see(names[0], tensor, owner=names[1], caller=names[2])
-
-    def _numbered(self, name: str) -> str:
-        call, dash, slot = name.partition("-")
-        return f"{call}({self._number}){dash}{slot}"
-
-
-def _run(module: Any, call: ModuleCall) -> None:
-    import torch
-
-    with torch.no_grad():
-        module(*_copied(call.args), **_copied(dict(call.kwargs)))
-
-
-def _anew(check: Check, exact: Array) -> Check:
-    if check.floor is None:
-        differs = (check.candidate != exact).reshape(len(exact), -1).any(axis=-1)
-        places = tuple(place for place, bad in zip(check.places, differs, strict=True) if bad)
-        return replace(check, unequal=places, exact=exact)
-    return replace(check, exact=exact, excess=excess_error(check.candidate, exact, check.floor))
-
-
-def _is_lost(check: Check) -> bool:
-    """Tell whether a hypothesis gives no number where the candidate has one."""
-    return bool(np.any(~np.isfinite(check.exact) & np.isfinite(check.candidate)))
-
-
-def _part(check: Check, places: Sequence[int]) -> Check:
-    """Cut a check to some of its places."""
-    assert check.floor is not None  # asked before
-    index = np.array(places)
-    floor = replace(check.floor, by_position=check.floor.by_position[index])
-    candidate, exact = check.candidate[index], check.exact[index]
-    return replace(
-        check,
-        places=tuple(check.places[i] for i in places),
-        candidate=candidate,
-        exact=exact,
-        native=check.native[index],
-        floor=floor,
-        excess=excess_error(candidate, exact, floor),
-    )
-
-
-def _size(check: Check) -> float:
-    if check.excess is None:
-        return float("inf") if check.unequal else 0.0
-    return worst(check.excess)
-
-
-def _number(call: str) -> int:
-    _, bracket, rest = call.rpartition("(")
-    return int(rest[:-1]) if bracket and call.endswith(")") and rest[:-1].isdigit() else 1
-
-
-def _copied(value: Any) -> Any:
-    import torch
-
-    if isinstance(value, torch.Tensor):
-        return value.clone()
-    if isinstance(value, dict):
-        return {key: _copied(item) for key, item in value.items()}
-    if isinstance(value, list | tuple) and type(value) in (list, tuple):
-        return type(value)(_copied(item) for item in value)
-    return value

@@ -11,7 +11,9 @@ import numpy as np
 
 from comparison.numerics.dtypes import Array
 from diagnosis.causes.fitting import fitted
-from diagnosis.causes.region import Judged, ModuleCall, Region
+from diagnosis.causes.judging import Judged
+from diagnosis.causes.module_calls import ModuleCall
+from diagnosis.causes.region import Region
 from diagnosis.causes.trial import (
     Change,
     FittedTrial,

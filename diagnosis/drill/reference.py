@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 from comparison.numerics.dtypes import Array
 from comparison.schema.operations import CapturedOperation, StepOperations
-from diagnosis.causes.region import ModuleCall, Region
+from diagnosis.causes.module_calls import ModuleCall
+from diagnosis.causes.region import Region
 from diagnosis.drill.rounding import rounding_mode
 from diagnosis.replay.float64_mode import LongestSum
 from diagnosis.replay.reference_trace import as_array

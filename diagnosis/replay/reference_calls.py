@@ -10,6 +10,7 @@ from comparison.numerics.dtypes import Array
 from comparison.schema.errors import BadInputError
 from comparison.schema.manifest import Manifest, Row
 from diagnosis.given_inputs import pictures_by_row
+from diagnosis.replay.copies import copied
 
 if TYPE_CHECKING:
     import torch
@@ -36,7 +37,7 @@ class ReferenceCall:
         """Call the model; inputs are copied, since models change them in place."""
         import torch
 
-        args, kwargs = _copied((self.args, dict(self.kwargs)))
+        args, kwargs = copied((self.args, dict(self.kwargs)))
         with torch.no_grad():
             return model(*args, **kwargs)
 
@@ -104,15 +105,3 @@ def _require_known(ids: Sequence[int], model: torch.nn.Module) -> None:
             f"token {wrong[0]} of the candidate's manifest is none of the reference's: it has "
             f"{'ids from 0 on' if size is None else f'0 to {size - 1}'}"
         )
-
-
-def _copied(value: Any) -> Any:
-    import torch
-
-    if isinstance(value, torch.Tensor):
-        return value.clone()
-    if isinstance(value, dict):
-        return {key: _copied(item) for key, item in value.items()}
-    if isinstance(value, list | tuple) and type(value) in (list, tuple):
-        return type(value)(_copied(item) for item in value)
-    return value
