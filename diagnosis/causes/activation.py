@@ -94,27 +94,36 @@ def _sigmoid_times(module: Any, factor: float) -> AbstractContextManager[None]:
 
 
 def _gated(region: Region) -> Iterator[Trial]:
-    """Change what an MLP makes of gate and up, where these are modules of its own."""
+    """Change what an MLP makes of gate and up, be these modules of their own or one."""
     module = region.module
-    names = ("gate_proj", "up_proj", "down_proj", "act_fn")
-    if not all(hasattr(module, name) for name in names):
+    act = getattr(module, "act_fn", None) or getattr(module, "activation_fn", None)
+    down, split = getattr(module, "down_proj", None), _gate_and_up(module)
+    if act is None or down is None or split is None:
         return
-    gate, up, down, act = (getattr(module, name) for name in names)
-    ways: Mapping[str, Callable[[Any], Any]] = {
-        "activates the up projection and not the gate": lambda x: down(gate(x) * act(up(x))),
-        "adds gate and up projection and does not multiply them": (
-            lambda x: down(act(gate(x)) + up(x))
-        ),
-        "activates the product of gate and up projection": lambda x: down(act(gate(x) * up(x))),
-        "activates both gate and up projection": lambda x: down(act(gate(x)) * act(up(x))),
-        "leaves the up projection out": lambda x: _used(down(act(gate(x))), up(x)),
-        "leaves the gate out": lambda x: _used(down(act(up(x))), gate(x)),
+    ways: Mapping[str, Callable[[Any, Any], Any]] = {
+        "activates the up projection and not the gate": lambda gate, up: gate * act(up),
+        "adds gate and up projection and does not multiply them": lambda gate, up: act(gate) + up,
+        "activates the product of gate and up projection": lambda gate, up: act(gate * up),
+        "activates both gate and up projection": lambda gate, up: act(gate) * act(up),
+        "leaves the up projection out": lambda gate, up: act(gate),
+        "leaves the gate out": lambda gate, up: act(up),
     }
-    for says, forward in ways.items():
-        yield RunTrial(cause="activation", says=says, change=partial(with_forward, module, forward))
+    for says, way in ways.items():
+        yield RunTrial(
+            cause="activation",
+            says=says,
+            change=partial(with_forward, module, partial(_combined, split, way, down)),
+        )
 
 
-def _used(value: Any, other: Any) -> Any:
-    """Give a value; the other one is computed so that its module is called, too."""
-    del other
-    return value
+def _combined(split: Any, way: Any, down: Any, x: Any) -> Any:
+    return down(way(*split(x)))
+
+
+def _gate_and_up(module: Any) -> Callable[[Any], tuple[Any, Any]] | None:
+    """Return what gives both of an input; None where the module has neither."""
+    gate, up = getattr(module, "gate_proj", None), getattr(module, "up_proj", None)
+    if gate is not None and up is not None:
+        return lambda x: (gate(x), up(x))
+    both = getattr(module, "gate_up_proj", None)
+    return None if both is None else lambda x: both(x).chunk(2, dim=-1)

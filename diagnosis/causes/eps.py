@@ -47,4 +47,6 @@ def trials(region: Region) -> Iterator[Trial]:
 
 
 def _with_eps(norm: Norm, eps: float) -> AbstractContextManager[None]:
+    if not norm.eps_name:
+        return with_forward(norm.module, replace(norm, eps=eps))
     return with_attributes(norm.module, {norm.eps_name: eps})

@@ -10,7 +10,9 @@ import numpy as np
 from comparison.numerics.dtypes import Array
 from diagnosis.checks import Check
 from diagnosis.guilt import worst
-from diagnosis.rounding import excess_error
+from diagnosis.rounding import Floor, excess_error
+
+_TINY = 1e-300
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +36,28 @@ def judged_anew(check: Check, exact: Array) -> Check:
         differs = (check.candidate != exact).reshape(len(exact), -1).any(axis=-1)
         places = tuple(place for place, bad in zip(check.places, differs, strict=True) if bad)
         return replace(check, unequal=places, exact=exact)
-    return replace(check, exact=exact, excess=excess_error(check.candidate, exact, check.floor))
+    floor = _grown(check.floor, _size_of_values(exact) / max(_size_of_values(check.exact), _TINY))
+    return replace(
+        check, exact=exact, floor=floor, excess=excess_error(check.candidate, exact, floor)
+    )
+
+
+def _grown(floor: Floor, factor: float) -> Floor:
+    """Let what is larger than the reference's values have larger rounding."""
+    if not factor > 1.0 or not np.isfinite(factor):
+        return floor
+    return replace(
+        floor,
+        whole=floor.whole * factor,
+        by_position=floor.by_position * factor,
+        by_channel=floor.by_channel * factor,
+    )
+
+
+def _size_of_values(values: Array) -> float:
+    """Return the root mean square of the values that are numbers."""
+    finite = np.where(np.isfinite(values), values, 0.0)
+    return float(np.sqrt(np.mean(np.square(np.abs(finite), dtype=np.float64))))
 
 
 def is_lost(check: Check) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from diagnosis.causes.region import Region
 
 _EPS_NAMES = ("variance_epsilon", "eps", "epsilon")
+_USUAL_EPS = (1e-5, 1e-6, 1e-8, 1e-12)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,7 +28,7 @@ class Norm:
 
     Attributes:
         module: the norm.
-        eps_name: the attribute that holds its epsilon.
+        eps_name: the attribute that holds its epsilon; empty where its code does.
         eps: what is added under the root.
         is_centred: whether the mean is taken off, as a LayerNorm does.
         offset: added to the weight.
@@ -72,12 +74,13 @@ class Norm:
 def norms_of(region: Region) -> Iterator[Norm]:
     """Find the norms of the guilty computation, itself included, whose formula this is."""
     for _, part in region.free_modules():
-        name = next((name for name in _EPS_NAMES if isinstance(vars(part).get(name), float)), None)
-        if name is None or any(True for _ in part.children()):
+        if any(True for _ in part.children()):
             continue
-        found = _formula_of(part, name)
-        if found is not None:
-            yield found
+        name = next((name for name in _EPS_NAMES if isinstance(vars(part).get(name), float)), "")
+        if name or "norm" in type(part).__name__.lower():
+            found = _formula_of(part, name)
+            if found is not None:
+                yield found
 
 
 def _formula_of(module: Any, eps_name: str) -> Norm | None:
@@ -85,25 +88,26 @@ def _formula_of(module: Any, eps_name: str) -> Norm | None:
     import torch
 
     weight, bias = (module._parameters.get(name) for name in ("weight", "bias"))
-    if weight is None:
+    shape = tuple(getattr(module, "normalized_shape", ()) if weight is None else weight.shape)
+    if len(shape) != 1:
         return None
-    weight = weight.detach().double()
-    sample = torch.linspace(-1.5, 2.0, 3 * weight.shape[-1], dtype=torch.float64)
+    sample = torch.linspace(-1.5, 2.0, 3 * shape[-1], dtype=torch.float64)
     sample = (sample.sin() + 0.3 * sample).view(1, 3, -1)
     base = Norm(
         module=module,
         eps_name=eps_name,
-        eps=vars(module)[eps_name],
+        eps=0.0,
         is_centred=False,
         offset=0.0,
-        weight=weight,
+        weight=None if weight is None else weight.detach().double(),
         bias=None if bias is None else bias.detach().double(),
     )
+    epsilons = (vars(module)[eps_name],) if eps_name else _USUAL_EPS
+    offsets = (0.0,) if weight is None else (0.0, 1.0)
     with torch.no_grad():
-        right = module.forward(sample)
-        for centred in (False, True):
-            for offset in (0.0, 1.0):
-                norm = replace(base, is_centred=centred, offset=offset)
-                if torch.allclose(norm(sample), right.double(), rtol=1e-6, atol=1e-8):
-                    return norm
+        right = module.forward(sample).double()
+        for eps, centred, offset in product(epsilons, (False, True), offsets):
+            norm = replace(base, eps=eps, is_centred=centred, offset=offset)
+            if torch.allclose(norm(sample), right, rtol=1e-6, atol=1e-6):
+                return norm
     return None

@@ -29,6 +29,7 @@ def trials(region: Region) -> Iterator[Trial]:
     if region.has_attention:
         yield from _of_softmax(region)
     yield from _of_product(region)
+    yield from _of_pooling(region)
 
 
 def _of_norm(region: Region, norm: Norm) -> Iterator[Trial]:
@@ -127,4 +128,23 @@ def _of_product(region: Region) -> Iterator[Trial]:
         cause="reduction",
         says="takes the first term of the sum only",
         change=partial(with_parameter, matrix.module, matrix.name, matrix.stored(first)),
+    )
+
+
+def _of_pooling(region: Region) -> Iterator[Trial]:
+    """Multiply what there is one of a row by the number of its tokens."""
+    rows = [place.row for place in region.first.places]
+    if len(rows) != len(region.calls) or len(set(rows)) != len(rows):
+        return
+    lengths = np.array([float(region.prompt_tokens(row)) for row in rows])
+    lengths = lengths.reshape(-1, *[1] * (region.exact.ndim - 1))
+    yield OutputTrial(
+        cause="reduction",
+        says="sums over the tokens of a row and does not take their mean",
+        predict=lambda y: y * lengths,
+    )
+    yield OutputTrial(
+        cause="reduction",
+        says="divides by the number of tokens once more",
+        predict=lambda y: y / lengths,
     )
