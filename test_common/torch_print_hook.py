@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import sys
-import threading
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from importlib.metadata import version
@@ -16,13 +14,13 @@ from comparison.schema.manifest import Manifest, Padding
 from test_common.console_sink import ConsoleSink
 from test_common.dump_writer import DumpWriter
 from test_common.error_text import describe
+from test_common.module_calls import FoundModule, ModuleCalls, is_callable, is_script, walk_modules
 from test_common.op_capture_torch import TorchOperations
 from test_common.print_hook import BasePrintHook, Filter, TensorSink
 from test_common.torch_tensors import reason_unreadable
 
 if TYPE_CHECKING:
     import torch
-    from torch.utils.hooks import RemovableHandle
 
 _NOT_CALLED = (
     "registered but its hook never ran: an unused branch, or called by .forward() directly "
@@ -86,10 +84,7 @@ class TorchPrintHook(BasePrintHook):
         self._manifest: Manifest | None = None
         own = ConsoleSink() if self._writer is None else self._writer
         self._sink: TensorSink = own if sink is None else sink
-        self._handles: dict[int, list[RemovableHandle]] = {}
-        # Name of each call that runs, and the exception that was being handled when it began.
-        self._open_calls: dict[int, list[tuple[str, BaseException | None]]] = {}
-        self._mutex = threading.RLock()  # replicas of a model run in threads
+        self._module_calls = ModuleCalls(self)
         self._compiled: set[str] = set()
         self._roots: dict[str, torch.nn.Module] = {}
         self._operations: TorchOperations | None = None
@@ -123,10 +118,8 @@ class TorchPrintHook(BasePrintHook):
                 self._ops, self.capture_operation
             )
             self._operations.name_weights(model, root)
-        for path, module, compiled in self._walk(model, root):
-            self._hook(module, path)
-            if compiled:
-                self._compiled.add(path)
+        for found in walk_modules(model, root):
+            self._hook(found)
 
     def step(self) -> None:
         """End a step: tensors of the next one go to the next folder."""
@@ -172,10 +165,7 @@ class TorchPrintHook(BasePrintHook):
         return _COMPILED if name in self._compiled else _NOT_CALLED
 
     def _detach(self) -> None:
-        for handles in self._handles.values():
-            for handle in handles:
-                handle.remove()
-        self._handles.clear()
+        self._module_calls.detach_all()
         self._drop_open_calls()
         self._write_operations()
         self._operations = None
@@ -189,8 +179,8 @@ class TorchPrintHook(BasePrintHook):
 
     def _drop_open_calls(self) -> None:
         """Forget the calls that run; their outputs can no longer be taken."""
-        self._failed = self._failed or any(self._open_calls.values())
-        self._open_calls.clear()
+        self._module_calls.drop_open()
+        self._failed = self._failed or self._module_calls.failed
         if self._operations is not None:
             self._operations.leave_all()
 
@@ -207,82 +197,48 @@ class TorchPrintHook(BasePrintHook):
         self._roots[unique] = model
         return unique
 
-    def _walk(
-        self, model: torch.nn.Module, root: str
-    ) -> Iterator[tuple[str, torch.nn.Module, bool]]:
-        """Yield path, module and whether it is compiled, each module once, parents first."""
-        seen: dict[int, str] = {}
-        stack = [(root, model, False)]
-        while stack:
-            path, module, compiled = stack.pop()
-            if id(module) in seen:
-                self.skip(path, f"the same module as {seen[id(module)]}, saved under that name")
-                continue
-            seen[id(module)] = path
-            if _is_script(module):
-                self.skip(path, _SCRIPTED)
-                continue
-            wrapped = module._modules.get("_orig_mod")  # torch.compile(module)
-            inside = compiled or wrapped is not None or module._compiled_call_impl is not None
-            yield path, module, compiled or (inside and wrapped is None)
-            children = (module if wrapped is None else wrapped)._modules.items()
-            stack.extend(
-                (f"{path}.{name}", child, inside)
-                for name, child in reversed(children)
-                if child is not None
-            )
-
-    def _hook(self, module: torch.nn.Module, path: str) -> None:
+    def _hook(self, found: FoundModule) -> None:
         """Attach to one module, unless it is attached already or cannot be called."""
-        if not _is_callable(module) or id(module) in self._handles:
+        if found.same_as is not None:
+            self.skip(found.path, f"the same module as {found.same_as}, saved under that name")
             return
-        # A module whose place in the model this one has taken.
-        for handle in self._handles.pop(id(self.layer_of(path)), []):
-            handle.remove()
-        self.add_layer(module, path)
-        self._handles[id(module)] = [
-            module.register_forward_pre_hook(self._before, with_kwargs=True),
-            # Also after an exception, so that the list of open calls stays right.
-            module.register_forward_hook(self._after, with_kwargs=True, always_call=True),
-        ]
-
-    def _before(self, module: torch.nn.Module, args: tuple[Any, ...], kwargs: Any) -> None:
-        import torch
-
-        if torch.compiler.is_compiling():
-            name = self.name_of(module)
-            if name is not None:
-                self._compiled.add(name)
+        if is_script(found.module):
+            self.skip(found.path, _SCRIPTED)
             return
-        with self._mutex, self._unobserved():
+        if is_callable(found.module) and not self._module_calls.is_attached(found.module):
+            # A module whose place in the model this one has taken.
+            self._module_calls.detach(id(self.layer_of(found.path)))
+            self.add_layer(found.module, found.path)
+            self._module_calls.attach(found.module)
+        if found.compiled:
+            self._compiled.add(found.path)
+
+    def compiled_call_of(self, module: torch.nn.Module) -> None:
+        """Note that a module's hooks do not run because it is compiled."""
+        name = self.name_of(module)
+        if name is not None:
+            self._compiled.add(name)
+
+    def begin_call_of(self, module: torch.nn.Module, args: tuple[Any, ...], kwargs: Any) -> str:
+        """Capture what a module is called with, and return the name of the call."""
+        with self._unobserved():
             call_name = self.begin_call(module)
-            call = (call_name, sys.exc_info()[1])
-            self._open_calls.setdefault(id(module), []).append(call)
             self.capture_inputs(module, call_name, args, kwargs)
             if self._operations is not None:
                 self._operations.enter(str(self.name_of(module)), call_name, args, kwargs)
+        return call_name
 
-    def _after(
-        self, module: torch.nn.Module, args: tuple[Any, ...], kwargs: Any, outputs: Any
+    def end_call_of(
+        self, module: torch.nn.Module, began: str | None, outputs: Any, *, died: bool
     ) -> None:
-        del args, kwargs  # taken before the module could change them
-        import torch
-
-        if torch.compiler.is_compiling():
+        """Capture what a module returns."""
+        if began is None:  # its inputs could not be saved: the run ends
             return
-        with self._mutex, self._unobserved():
-            calls = self._open_calls.get(id(module))
-            if not calls:
-                return
-            call_name, handled_before = calls.pop()
+        with self._unobserved():
             if self._operations is not None:
-                self._operations.leave(call_name, outputs)
-            raised = sys.exc_info()[1]
-            if outputs is None and raised is not None and raised is not handled_before:
-                # What a model catches itself is its own business.
-                self._failed = self._failed or not any(self._open_calls.values())
-                return
-            self.capture_outputs(module, call_name, outputs)
+                self._operations.leave(began, outputs)
+            if not died:
+                self.capture_outputs(module, began, outputs)
 
 
 def _check_model(model: object, name: object) -> None:
@@ -290,23 +246,10 @@ def _check_model(model: object, name: object) -> None:
 
     if not isinstance(model, torch.nn.Module):
         raise TypeError(f"expected a torch.nn.Module, found {type(model).__name__}")
-    if _is_script(model):
+    if is_script(model):
         raise TypeError(f"{type(model).__name__} is {_SCRIPTED}")
     if not isinstance(name, str):
         raise TypeError(f"the name of a model must be a text, found {name!r:.80}")
-
-
-def _is_script(module: torch.nn.Module) -> bool:
-    import torch
-
-    return isinstance(module, torch.jit.ScriptModule)
-
-
-def _is_callable(module: torch.nn.Module) -> bool:
-    """Tell modules that can be called from mere containers such as ModuleList."""
-    import torch
-
-    return "forward" in vars(module) or type(module).forward is not torch.nn.Module.forward
 
 
 def _describe(model: torch.nn.Module) -> Manifest:

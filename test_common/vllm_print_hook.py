@@ -31,12 +31,13 @@ class VllmPrintHook(TorchPrintHook):
         self._model = model
         super().name_layers(model, name)
 
-    def _before(self, module: torch.nn.Module, args: tuple[Any, ...], kwargs: Any) -> None:
+    def begin_call_of(self, module: torch.nn.Module, args: tuple[Any, ...], kwargs: Any) -> str:
+        """Capture what a module is called with; the whole model's call begins a step."""
         if module is self._model:
             if self._forwards > 0:
                 self.step()
             self._forwards += 1
-        super()._before(module, args, kwargs)
+        return super().begin_call_of(module, args, kwargs)
 
     def capture_outputs(self, layer: object, call_name: str, outputs: Any) -> None:
         """Capture what a call returned, and the sum of a layer's two parts."""
