@@ -23,7 +23,7 @@ from comparison.store.dump import Dump
 from diagnosis.candidate_tensors import Pinned
 from diagnosis.checks import Check, Checker, HoldsPins, Place
 from diagnosis.guilt import Limits, limits_of
-from diagnosis.rounding import Floor
+from diagnosis.rounding import Floor, widened
 
 _SAFETY = 2.0  # times the greatest difference seen in a few runs
 # A limit is raised to at most this many times itself; more is a fault that comes and goes.
@@ -213,12 +213,12 @@ def _shared(first: Sequence[Place], again: Sequence[Place]) -> tuple[list[int], 
 
 
 def _error(check: Check) -> Array:
-    error = np.asarray(check.candidate).astype(np.float64) - check.exact
+    error = widened(check.candidate) - check.exact
     return np.asarray(error.reshape(error.shape[0], -1))
 
 
 def _in_units(difference: Array, floor: Floor, rows: Sequence[int]) -> Limits:
-    squares = np.square(difference)
+    squares = np.square(np.abs(difference))
     return Limits(
         whole=float(np.sqrt(squares.mean())) / floor.whole,
         position=float(np.max(np.sqrt(squares.mean(axis=1)) / floor.by_position[list(rows)])),

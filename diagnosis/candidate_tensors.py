@@ -265,7 +265,7 @@ def _sum(left: Array, right: Array) -> Array:
     """Add in float32 and round once, as an engine that keeps them apart adds them."""
     if left.shape != right.shape:
         raise BadInputError(f"{list(left.shape)} and {list(right.shape)} cannot be added")
-    wide = np.promote_types(left.dtype, np.float32) if left.dtype.kind == "f" else np.float32
+    wide = np.promote_types(left.dtype, np.float32) if left.dtype.kind in "fc" else np.float32
     return np.asarray(left.astype(wide) + right.astype(wide)).astype(left.dtype)
 
 

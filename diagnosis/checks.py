@@ -323,9 +323,11 @@ def _widened(call: ReferenceCall) -> ReferenceCall:
     import torch
 
     def wide(value: object) -> object:
-        if isinstance(value, torch.Tensor) and value.is_floating_point():
-            return value.double()
-        return value
+        if not isinstance(value, torch.Tensor):
+            return value
+        if value.is_complex():
+            return value.to(torch.complex128)
+        return value.double() if value.is_floating_point() else value
 
     return replace(
         call,

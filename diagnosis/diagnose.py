@@ -30,6 +30,7 @@ from diagnosis.causes.reference_not_causal import cause_of_look_ahead
 from diagnosis.checks import Check, Checker
 from diagnosis.choice_checks import harmless_choices, settled_choices
 from diagnosis.choices import token_choices
+from diagnosis.decoded_text import Decode
 from diagnosis.drill.drill import Drill
 from diagnosis.drill.dump import without_operations
 from diagnosis.guilt import is_guilty
@@ -72,6 +73,7 @@ class DiagnoseOptions:
             share of all of them.
         causes: whether to say why modules are wrong, which takes further replays of these.
         progress: is told what is under way.
+        decode: gives the text of token ids that differ; None where there is no tokenizer.
     """
 
     keep_going: bool = False
@@ -83,6 +85,7 @@ class DiagnoseOptions:
     least_modules: int | None = None
     causes: bool = True
     progress: Callable[[str], None] = lambda text: None
+    decode: Decode | None = None
 
 
 def diagnose(
@@ -132,7 +135,7 @@ class _Diagnosing:
         self._options = options
         both = reference is not None and dump.manifest is not None
         self._inputs: tuple[InputDifference, ...] = (
-            tuple(input_differences(reference, dump.manifest)) if both else ()  # type: ignore[arg-type]  # both are there
+            tuple(input_differences(reference, dump.manifest, options.decode)) if both else ()  # type: ignore[arg-type]  # both are there
         )
         self._inputs += options.inputs
         if dump.manifest is not None:

@@ -17,6 +17,7 @@ from comparison.store.dump import Dump
 from diagnosis.calibration import Rerun
 from diagnosis.capture_plan import CapturePlan
 from diagnosis.config_audit import audit_config, default_config, max_graphs
+from diagnosis.decoded_text import decoder_of
 from diagnosis.diagnose import DiagnoseOptions, find
 from diagnosis.drill.dump import module_globs, with_inside
 from diagnosis.drill.sides import OFF, DrillPlan, drilled, plan_of_side
@@ -31,6 +32,7 @@ from diagnosis.module_dump import (
     measure_module,
 )
 from diagnosis.name_map import NameMap
+from diagnosis.output_folders import clear_earlier
 from diagnosis.replay.kept_modules import kept_as_they_are
 from diagnosis.replay.reference_calls import calls_of_manifest
 from diagnosis.replay.reference_model import ENCODER_TASK, build_reference
@@ -176,12 +178,15 @@ def diff_sides(
     Returns:
         The candidate's diagnosis; of several, one that joins theirs.
     """
-    require_new_folder(options.repro)
+    require_new_folder(options.repro, overwrite=options.run.overwrite)
     if options.audit_config:
         options = replace(options, run=replace(options.run, watch_config=True))
     with ExitStack() as stack:
         folder = options.output or Path(stack.enter_context(TemporaryDirectory(prefix="diff-")))
         right, plan = _run_reference(reference, folder / "reference", options)
+        if options.run.overwrite:
+            written = "reference" if isinstance(reference, EngineSide) else ""
+            clear_earlier(folder, besides=written)
         run = with_prompts_of(options.run, right.dump)
         found = []
         for number, spec in enumerate(candidates, start=1):
@@ -299,7 +304,9 @@ def _find(
     given = tuple(given_differences(right.dump, wrong.dump))
     with TemporaryDirectory(prefix="again-") as again:
         reruns = side_again(wrong, Path(again)) if options.calibrate else ()
-        how = replace(options.diagnosing(least_modules, reruns), inputs=given)
+        how = replace(
+            options.diagnosing(least_modules, reruns), inputs=given, decode=decoder_of(oracle)
+        )
         found = find(model, wrong.dump, calls, reference=right.dump.manifest, options=how)
         return _named(found, right, wrong)
 
@@ -365,7 +372,7 @@ def _diff_modules(
     from comparison.store.dump import open_dump
 
     asked = options or DiffOptions()
-    require_new_folder(asked.repro)
+    require_new_folder(asked.repro, overwrite=asked.run.overwrite)
     if asked.audit_config:
         raise BadInputError("audit_config watches models being built: name sides, not modules")
     how = asked.diagnosing()

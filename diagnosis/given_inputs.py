@@ -31,7 +31,7 @@ def pictures_of(dump: Dump) -> dict[str, Array]:
     """Return what the model was given of pictures, by keyword, for the whole batch."""
     return {
         slot: np.asarray(dump.read(entry))
-        for slot, entry in _given(dump).items()
+        for slot, entry in inputs_of_model(dump).items()
         if _PICTURES.search(slot)
     }
 
@@ -79,7 +79,7 @@ def given_differences(reference: Dump, candidate: Dump) -> Iterator[InputDiffere
         reference: of the reference's run.
         candidate: of the candidate's run.
     """
-    mine, theirs = _given(reference), _given(candidate)
+    mine, theirs = inputs_of_model(reference), inputs_of_model(candidate)
     for slot in (slot for slot in mine if slot in theirs):
         try:
             left, right = reference.read(mine[slot]), candidate.read(theirs[slot])
@@ -92,7 +92,7 @@ def given_differences(reference: Dump, candidate: Dump) -> Iterator[InputDiffere
             yield from _by_token(slot, *rows)
 
 
-def _given(dump: Dump) -> dict[str, TensorEntry]:
+def inputs_of_model(dump: Dump) -> dict[str, TensorEntry]:
     """Return the inputs of the whole model in the first step, by keyword."""
     found: dict[str, TensorEntry] = {}
     for entry in dump.entries:

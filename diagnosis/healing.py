@@ -7,16 +7,16 @@ all logits of a row: the tensor differs, and nothing that is computed from it do
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from comparison.numerics.dtypes import Array
 from comparison.schema.diagnosis import Harmless
 from diagnosis.checks import Check, Checker
 from diagnosis.guilt import Limits, exceeds, is_guilty, limits_of
-from diagnosis.rounding import excess_error
+from diagnosis.not_passed_on import damage_of
+from diagnosis.rounding import excess_error, widened
 
 CONSTANT_SHIFT = "a constant is added to all logits of a row, which changes no probability"
 _OTHER_LIST = (
@@ -57,9 +57,34 @@ def harmless_differences(
         healed = _healed(checker, checks, left, scope) if left else None
         if healed is None:
             continue
+        damaged = _damaged(healed, rest)
         for name in healed.tensors:
             if rest.pop(name, None) is not None:
-                yield Harmless(tensor=name, reason=f"the difference is gone at {healed.where}")
+                yield Harmless(tensor=name, reason=_reason(name, healed, damaged))
+
+
+def _damaged(healed: _Healed, known: Mapping[str, Check]) -> dict[str, str]:
+    """Say of the tensors that differ which values the candidate did not go on with."""
+    if not healed.is_disputed:
+        return {}
+    found = {
+        name: damage_of(known[name])
+        for name in healed.tensors
+        if name in known and name not in healed.consequences
+    }
+    return {name: said for name, said in found.items() if said is not None}
+
+
+def _reason(name: str, healed: _Healed, damaged: Mapping[str, str]) -> str:
+    if name in damaged:
+        return (
+            f"{damaged[name]}: {healed.where} and what follows rest on the reference's, so the "
+            "dump is wrong there and not what was computed"
+        )
+    if damaged and name in healed.consequences:
+        first = next(iter(damaged))
+        return f"right by itself: it rests on other values than the dump holds of {first}"
+    return f"the difference is gone at {healed.where}"
 
 
 def _is_no_number(check: Check) -> bool:
@@ -75,10 +100,14 @@ class _Healed:
     Attributes:
         tensors: those that differ.
         where: the first tensor that they go into and that is right.
+        is_disputed: whether that is wrong for the candidate's own values of them.
+        consequences: those of them that are right for the reference's own values.
     """
 
     tensors: tuple[str, ...]
     where: str
+    is_disputed: bool = False
+    consequences: frozenset[str] = frozenset()
 
 
 def _listed_elsewhere(check: Check, checks: Sequence[Check]) -> str | None:
@@ -102,8 +131,8 @@ def _is_constant_shift(check: Check) -> bool:
         return False
     if not np.isfinite(check.candidate).all():
         return False
-    shift = np.mean(_wide(check.candidate) - check.exact, axis=-1, keepdims=True)
-    without = excess_error(_wide(check.candidate) - shift, check.exact, check.floor)
+    shift = np.mean(widened(check.candidate) - check.exact, axis=-1, keepdims=True)
+    without = excess_error(widened(check.candidate) - shift, check.exact, check.floor)
     return not exceeds(without, limits_of(check))
 
 
@@ -160,7 +189,13 @@ def _outcome(
     if not changed:
         return None
     first = min(changed, key=lambda check: check.order)
-    return _Healed(tensors=(*(check.name for check in group), *cleared), where=first.name)
+    tensors = (*(check.name for check in group), *cleared)
+    return _Healed(
+        tensors=tensors,
+        where=first.name,
+        is_disputed=is_guilty(before[first.name]),
+        consequences=frozenset(name for name in tensors if _is_right(after[name])),
+    )
 
 
 def _is_alias(check: Check, other: Check) -> bool:
@@ -203,7 +238,3 @@ def _matters(before: Check, after: Check) -> bool:
         return not np.array_equal(before.exact, after.exact)
     change = excess_error(before.exact, after.exact, before.floor)
     return exceeds(change, _added_up(before))
-
-
-def _wide(values: Array) -> Array:
-    return np.asarray(values).astype(np.float64)

@@ -8,6 +8,7 @@ from typing import Any
 from comparison.schema.diagnosis import InputDifference
 from comparison.schema.errors import BadInputError
 from comparison.schema.manifest import Manifest
+from diagnosis.decoded_text import Decode, text_around
 
 # Fields of a configuration that change names, defaults or storage, and no number.
 IDLE_FIELDS = frozenset(
@@ -54,14 +55,17 @@ def _kind(manifest: Manifest | None) -> str | None:
     return kind.removesuffix("_text") if isinstance(kind, str) else None
 
 
-def input_differences(reference: Manifest, candidate: Manifest) -> Iterator[InputDifference]:
+def input_differences(
+    reference: Manifest, candidate: Manifest, decode: Decode | None = None
+) -> Iterator[InputDifference]:
     """Compare token ids row by row, and the resolved configurations field by field.
 
     Args:
         reference: of the reference's run.
         candidate: of the candidate's run.
+        decode: gives the text of token ids; None where there is no tokenizer.
     """
-    yield from _rows(reference, candidate)
+    yield from _rows(reference, candidate, decode)
     if reference.config and candidate.config:
         yield from _fields(reference.config, candidate.config)
 
@@ -84,7 +88,9 @@ def observed_differences(candidate: Manifest) -> Iterator[InputDifference]:
         )
 
 
-def _rows(reference: Manifest, candidate: Manifest) -> Iterator[InputDifference]:
+def _rows(
+    reference: Manifest, candidate: Manifest, decode: Decode | None
+) -> Iterator[InputDifference]:
     if len(reference.rows) != len(candidate.rows):
         yield InputDifference(
             kind="rows",
@@ -96,10 +102,12 @@ def _rows(reference: Manifest, candidate: Manifest) -> Iterator[InputDifference]
         return
     for number, (left, right) in enumerate(zip(reference.rows, candidate.rows, strict=True)):
         if left.token_ids != right.token_ids:
-            yield _tokens(number, left.token_ids, right.token_ids)
+            yield _tokens(number, left.token_ids, right.token_ids, decode)
 
 
-def _tokens(row: int, reference: tuple[int, ...], candidate: tuple[int, ...]) -> InputDifference:
+def _tokens(
+    row: int, reference: tuple[int, ...], candidate: tuple[int, ...], decode: Decode | None
+) -> InputDifference:
     shared = zip(reference, candidate, strict=False)
     first = next((i for i, (a, b) in enumerate(shared) if a != b), None)
     if first is None:
@@ -107,10 +115,15 @@ def _tokens(row: int, reference: tuple[int, ...], candidate: tuple[int, ...]) ->
     return InputDifference(
         kind="tokens",
         what=f"token ids of row {row}, from token {first} on",
-        reference=f"{len(reference)} tokens, there {list(reference[first : first + 4])}",
-        candidate=f"{len(candidate)} tokens, there {list(candidate[first : first + 4])}",
+        reference=_there(reference, first, decode),
+        candidate=_there(candidate, first, decode),
         decisive=True,
     )
+
+
+def _there(ids: tuple[int, ...], first: int, decode: Decode | None) -> str:
+    text = text_around(ids, first, decode)
+    return f"{len(ids)} tokens, there {list(ids[first : first + 4])}{text}"
 
 
 def _fields(

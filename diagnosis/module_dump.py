@@ -15,6 +15,7 @@ from comparison.schema.errors import BadInputError
 from comparison.schema.manifest import Manifest, Padding, Row
 from comparison.store.dump import Dump, open_dump
 from diagnosis.replay.reference_calls import ReferenceCall, calls_of_manifest
+from diagnosis.side_errors import side_errors
 
 if TYPE_CHECKING:
     import torch
@@ -75,10 +76,13 @@ def dump_module(
         folder: where the dump goes.
         globs: names of the layers or tensors to dump, None for all.
         ops: names of the modules whose operations to dump too.
+
+    Raises:
+        EngineError: the module raises; its own error is quoted.
     """
     from test_common.dump_writer import DumpWriter
 
-    with closing(DumpWriter(folder)) as writer:
+    with closing(DumpWriter(folder)) as writer, side_errors("the candidate"):
         _dump(module, inputs, writer, globs=globs, ops=ops)
     return open_dump(folder)
 
@@ -99,7 +103,8 @@ def measure_module(
     """
     from test_common.limited_writer import LimitedDumpWriter
 
-    with closing(LimitedDumpWriter(folder, max_bytes=max_bytes)) as writer:
+    writing = LimitedDumpWriter(folder, max_bytes=max_bytes)
+    with closing(writing) as writer, side_errors("the candidate"):
         _dump(module, inputs, writer)
     if writer.overflowed:
         shutil.rmtree(folder)  # holds no tensors
@@ -115,7 +120,7 @@ def _dump(
     globs: Sequence[str] | None = None,
     ops: Sequence[str] = (),
 ) -> None:
-    from test_common.observer_effect import observer_effect
+    from test_common.observer_effect import measured_effect
     from test_common.torch_print_hook import TorchPrintHook
     from test_common.weight_recorder import weights_of_module
 
@@ -126,8 +131,9 @@ def _dump(
         hook.name_layers(module)
         manifest, watched = _run(module, inputs, draft, hook)
         certificate = hook.require_capture()
-    _, plain = _run(module, replace(inputs, num_steps=1), draft, None)
-    manifest = replace(manifest, observer_effect=observer_effect(watched, plain))
+    once = replace(inputs, num_steps=1)
+    effect = measured_effect(watched, lambda: _run(module, once, draft, None)[1])
+    manifest = replace(manifest, observer_effect=effect)
     writer.finish(manifest, certificate)
 
 

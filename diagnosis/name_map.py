@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import difflib
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,7 +50,7 @@ def read_map(path: Path) -> NameMap:
     """Read a map.
 
     Raises:
-        CorruptFileError: the file is no map; the message says where.
+        CorruptFileError: the file is no map, or names a tensor twice; the message says where.
         BadInputError: the file cannot be read.
     """
     try:
@@ -58,14 +59,48 @@ def read_map(path: Path) -> NameMap:
             raise BadInputError(f"expected a map, a JSON file, found {kind} at {path}")
         if path.stat().st_size > _LARGEST_FILE:
             raise CorruptFileError(f"{path} is larger than {_LARGEST_FILE >> 20} MiB: no map")
-        value: Any = json.loads(path.read_text(encoding="utf-8"))
+        value: Any = json.loads(
+            path.read_text(encoding="utf-8"), object_pairs_hook=_object_without_twins
+        )
+    except _TwiceError as error:
+        raise CorruptFileError(f"{path}: {error}") from None
     except OSError as error:
         raise BadInputError(f"cannot read {path}: {error.strerror or error}") from error
     except (ValueError, RecursionError) as error:
         raise CorruptFileError(f"{path} is not JSON: {error}") from error
     if not isinstance(value, dict):
         raise CorruptFileError(f"{path}: expected an object of the reference's tensors")
-    return {name: _counterpart(path, name, item) for name, item in value.items()}
+    names = {name: _counterpart(path, name, item) for name, item in value.items()}
+    clashes = list(_clashes(names))
+    if clashes:
+        raise CorruptFileError(f"{path}: {_listed(clashes)}")
+    return names
+
+
+class _TwiceError(BadInputError):
+    """A key of a JSON object is there twice, of which Python would keep the last."""
+
+
+def _object_without_twins(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    counts = Counter(name for name, _ in pairs)
+    twice = [f"{name!r:.200} is given twice" for name, count in counts.items() if count > 1]
+    if twice:
+        raise _TwiceError(f"expected each tensor once: {_listed(twice)}")
+    return dict(pairs)
+
+
+def _clashes(names: NameMap) -> Iterator[str]:
+    """Say which of the candidate's tensors would stand for several of the reference's."""
+    users: dict[str, list[str]] = {}
+    for name, item in names.items():
+        users.setdefault(item.candidate, []).append(name)
+    for candidate, found in users.items():
+        parts = {names[name].parts for name in found}
+        if len(found) > 1 and (len(parts) > 1 or () in parts):
+            yield (
+                f"{candidate!r:.200} is named for {' and for '.join(found[:2])}: a tensor of the "
+                "candidate has one counterpart, or is a fused one of the same parts for each"
+            )
 
 
 def _counterpart(path: Path, name: str, item: object) -> Counterpart:
@@ -74,18 +109,26 @@ def _counterpart(path: Path, name: str, item: object) -> Counterpart:
     if isinstance(item, dict) and set(item) == {"fused", "parts"}:
         fused, parts = item["fused"], item["parts"]
         texts = isinstance(parts, list) and all(isinstance(part, str) for part in parts)
-        if isinstance(fused, str) and texts and name in parts:
+        once = texts and len(set(parts)) == len(parts)
+        if isinstance(fused, str) and once and name in parts:
             return Counterpart(candidate=fused, parts=tuple(parts))
     raise CorruptFileError(
         f"{path}: {name!r:.80}: expected a candidate's tensor, or an object of fused and parts, "
-        "with this tensor among the parts"
+        "with this tensor among the parts and each part once"
     )
 
 
 def map_of(pairing: Pairing) -> dict[str, Any]:
-    """Return a pairing as the content of a map: each tensor once, whatever the step."""
+    """Return a pairing as the content of a map: each tensor once, whatever the step.
+
+    Sums of two of the candidate's tensors, and fused tensors of the reference, are left out: a map
+    has no words for them, and they are found again where it names neither side.
+    """
     found: dict[str, Any] = {}
     for pair in pairing.pairs:
+        of_reference = pair.fused is not None and not pair.fused.fused_is_candidate
+        if pair.addend is not None or of_reference:
+            continue
         value: Any = pair.candidate.name
         if pair.fused is not None and pair.fused.fused_is_candidate:
             parts = [part.name for part in pair.fused.parts if part is not None]
@@ -109,10 +152,14 @@ def with_map(
         candidate: all of the candidate's tensors.
 
     Raises:
-        BadInputError: the map names tensors that do not exist; the nearest ones are named.
+        BadInputError: the map names tensors that do not exist, of which the nearest ones are
+            named, or one of the candidate's for several of the reference's.
     """
     if not names:
         return pairing
+    clashes = list(_clashes(names))
+    if clashes:
+        raise BadInputError(f"the map: {_listed(clashes)}")
     mine, theirs = entries_by_name(reference), entries_by_name(candidate)
     _check(names, mine, theirs)
     added = tuple(_pairs(names, mine, theirs))
@@ -156,9 +203,12 @@ def _check(names: NameMap, mine: Mapping[str, Places], theirs: Mapping[str, Plac
                 f"the candidate has no {item.candidate}{_nearest(item.candidate, theirs)}"
             )
     if problems:
-        more = len(problems) - _SHOWN
-        text = "; ".join(problems[:_SHOWN]) + (f"; and {more} more" if more > 0 else "")
-        raise BadInputError(f"the map names tensors that do not exist: {text}")
+        raise BadInputError(f"the map names tensors that do not exist: {_listed(problems)}")
+
+
+def _listed(problems: Sequence[str]) -> str:
+    more = len(problems) - _SHOWN
+    return "; ".join(problems[:_SHOWN]) + (f"; and {more} more" if more > 0 else "")
 
 
 def _nearest(name: str, known: Mapping[str, Places]) -> str:

@@ -173,7 +173,7 @@ def _one_rank_a_token(parts: Sequence[Array]) -> bool:
 def _sum(parts: Sequence[Array]) -> Array:
     """Sum in float32 and round once."""
     dtype = parts[0].dtype
-    wide = np.promote_types(dtype, np.float32) if dtype.kind == "f" else np.dtype(np.float32)
+    wide = np.promote_types(dtype, np.float32) if dtype.kind in "fc" else np.dtype(np.float32)
     return np.asarray(sum(part.astype(wide) for part in parts)).astype(dtype)
 
 

@@ -24,7 +24,10 @@ _UNIT_ROUNDOFF = {
     "float32": 2.0**-24,
     "float16": 2.0**-10,
     "bfloat16": 2.0**-8,
+    "complex128": 2.0**-53,
+    "complex64": 2.0**-24,
 }
+_WIDE = ("float64", "complex128")  # as exact as what they are held against
 _SERIAL_SUM = 2.4e-8  # of float32 products, a term; the error is this times sqrt(K / 2)
 # A position or channel may by luck be exact in the measured run: it gets this share of the whole.
 _LEAST_SHARE = 0.2
@@ -117,15 +120,22 @@ _TINY = 1e-300
 
 def _lower_bound(dtype: str, longest_sum: int) -> float:
     half_unit = _UNIT_ROUNDOFF.get(dtype, 2.0**-24) / math.sqrt(3)
-    serial = 0.0 if dtype == "float64" else _SERIAL_SUM * math.sqrt(longest_sum / 2)
+    serial = 0.0 if dtype in _WIDE else _SERIAL_SUM * math.sqrt(longest_sum / 2)
     return max(half_unit, serial)
 
 
+def widened(values: Array) -> Array:
+    """Return values of any dtype in float64, complex ones in complex128."""
+    plain = np.asarray(values)
+    return plain.astype(np.complex128 if plain.dtype.kind == "c" else np.float64)
+
+
 def _flat(values: Array) -> Array:
-    wide = np.asarray(values).astype(np.float64)
+    wide = widened(values)
     return wide.reshape(wide.shape[0], -1)
 
 
 def _rms(values: Array, axis: int | None = None) -> Array:
+    """Return the root mean square of magnitudes, so that no part of a complex number is lost."""
     with np.errstate(over="ignore", invalid="ignore"):
-        return np.sqrt(np.mean(np.square(values), axis=axis))
+        return np.sqrt(np.mean(np.square(np.abs(values)), axis=axis))

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from comparison.schema.diagnosis import Cause, Diagnosis, Guilty, Judgement
 from comparison.schema.outcome import Side
+from diagnosis.not_passed_on import NOT_PASSED_ON
 
 
 def sentence_of(diagnosis: Diagnosis) -> Diagnosis:
@@ -40,6 +41,10 @@ def _sentence(found: Diagnosis) -> str:
         count = len(found.harmless)
         words = "one difference is" if count == 1 else f"{count} differences are"
         cleared = f"; {words} harmless" if count else ""
+        if any(NOT_PASSED_ON in item.reason for item in found.harmless):
+            cleared += (
+                f", but {found.candidate_called}'s dump holds values that were {NOT_PASSED_ON}"
+            )
         return (
             f"{found.candidate_called} agrees with {found.reference_called}: rounding explains "
             f"every difference in the {checked} that were checked{cleared}."

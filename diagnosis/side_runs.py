@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -11,6 +10,8 @@ from typing import Any, assert_never
 
 from comparison.schema.errors import BadInputError
 from comparison.store.dump import Dump, open_dump
+from diagnosis.output_folders import remove_dump
+from diagnosis.side_errors import side_errors
 from diagnosis.sides import DumpSide, EngineSide, SideSpec
 from oracles.oracle import PipelineOracle
 from oracles.oracle_check import checked_oracle
@@ -35,6 +36,7 @@ class RunOptions:
         filter: globs of what engines capture; empty for all.
         ops: globs of the modules whose operations they capture too.
         watch_config: whether to note which fields of the configuration they read.
+        overwrite: whether earlier dumps in their folders may be replaced.
     """
 
     pipeline: str | None = None
@@ -49,6 +51,7 @@ class RunOptions:
     filter: tuple[str, ...] = ()
     ops: tuple[str, ...] = ()
     watch_config: bool = False
+    overwrite: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +87,8 @@ def run_side(spec: SideSpec, folder: Path, options: RunOptions) -> SideDump:
         case DumpSide(path=path):
             return SideDump(spec=spec, dump=open_dump(path))
         case EngineSide():
-            return _run(spec, folder, options)
+            with side_errors(_called(spec, folder)):
+                return _run(spec, folder, options)
         case _:
             assert_never(spec)
 
@@ -113,13 +117,21 @@ def measure_side(
     spec = replace(spec, engine="torch")
     oracle, name = oracle_of(spec, options)
     asked = _debug_options(spec, name, folder, options)
-    writer = LimitedDumpWriter(folder, max_bytes=max_bytes)
-    run_debug_model(oracle, asked, writer=writer)
+    writer = LimitedDumpWriter(folder, max_bytes=max_bytes, overwrite=options.overwrite)
+    with side_errors(_called(spec, folder)):
+        run_debug_model(oracle, asked, writer=writer)
     if writer.overflowed:
-        shutil.rmtree(folder)  # holds no tensors
+        remove_dump(folder)  # holds no tensors
         return None, dict(writer.sizes)
     side = SideDump(spec=spec, dump=open_dump(folder), oracle=oracle, options=asked)
     return side, dict(writer.sizes)
+
+
+def _called(spec: EngineSide, folder: Path) -> str:
+    """Call a side by its role, which its folder is named for, and as the user did."""
+    role, _, _ = folder.name.partition("-")
+    number = role.removeprefix("candidate")
+    return f"candidate {number} ({spec})" if number.isdecimal() else f"the {role} ({spec})"
 
 
 def sizes_of_dump(dump: Dump) -> dict[str, int]:
@@ -146,6 +158,7 @@ def _debug_options(spec: EngineSide, name: str, folder: Path, options: RunOption
         pipeline=name,
         framework=spec.engine,
         output=folder,
+        overwrite=options.overwrite,
         device=options.device,
         num_hidden_layers=options.num_hidden_layers,
         num_steps=options.num_steps,

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+from comparison.chunks import with_stretches
 from comparison.pipeline import compare
 from comparison.schema.comparison import Comparison, Pair
 from comparison.schema.diagnosis import (
@@ -29,6 +30,7 @@ from comparison.schema.outcome import Compared, Metrics, Side
 from comparison.schema.tensor_names import parse_tensor_name
 from comparison.store.dump import Dump
 from diagnosis.inputs import input_differences
+from diagnosis.manifest_fit import require_fit
 from diagnosis.sentence import sentence_of
 from diagnosis.weights.inputs import dumped_weights, weight_differences
 
@@ -47,7 +49,12 @@ def diagnose_dumps(reference: Dump, candidate: Dump) -> Diagnosis:
     Args:
         reference: what is taken to be right.
         candidate: what is in question.
+
+    Raises:
+        BadInputError: a dump does not fit its own manifest, or nothing can be compared.
     """
+    for dump in (reference, candidate):
+        require_fit(with_stretches(dump), fed=False)
     compared = compare(Path(reference.path), Path(candidate.path))
     inputs: tuple[InputDifference, ...] = ()
     if reference.manifest is not None and candidate.manifest is not None:

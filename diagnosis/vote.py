@@ -11,6 +11,8 @@ import numpy as np
 from comparison.schema.diagnosis import Diagnosis, Judgement
 from comparison.schema.outcome import Side
 from diagnosis.checks import Check
+from diagnosis.rounding import widened
+from diagnosis.sentence import capitalised
 
 if TYPE_CHECKING:
     from diagnosis.drill.drill import Drill
@@ -54,12 +56,18 @@ def vote(findings: Sequence[Finding]) -> Diagnosis:
     wrong = [found for found in diagnoses if found.verdict is Judgement.DIVERGE]
     unsure = [found for found in diagnoses if found.verdict is Judgement.INCONCLUSIVE]
     chosen = (wrong or unsure or list(diagnoses))[0]
-    right = [found.candidate_engine for found in diagnoses if found.verdict is Judgement.AGREE]
+    names = _names(diagnoses)
+    right = [
+        name
+        for name, found in zip(names, diagnoses, strict=True)
+        if found.verdict is Judgement.AGREE
+    ]
     sentence = " ".join(found.sentence for found in diagnoses)
     if len(wrong) == 1 and right:
-        others = " and ".join([chosen.reference_engine, *right])
-        sentence = (
-            f"{others} agree, and {chosen.candidate_engine} is the odd one out: {chosen.sentence}"
+        others = " and ".join([chosen.reference_called, *right])
+        sentence = capitalised(
+            f"{others} agree, and {names[diagnoses.index(chosen)]} is the odd one out: "
+            f"{chosen.sentence}"
         )
     return replace(chosen, sentence=sentence, candidates=diagnoses)
 
@@ -80,15 +88,15 @@ def _same_error(left: Check, right: Check) -> bool:
         return False
     if left.candidate.shape != right.candidate.shape:
         return False
-    mine = np.asarray(left.candidate).astype(np.float64) - left.exact
-    theirs = np.asarray(right.candidate).astype(np.float64) - right.exact
+    mine = widened(left.candidate) - left.exact
+    theirs = widened(right.candidate) - right.exact
     size = max(float(np.linalg.norm(mine)), float(np.linalg.norm(theirs)))
     return float(np.linalg.norm(mine - theirs)) < _ONE_ERROR * size
 
 
 def _against_reference(diagnoses: tuple[Diagnosis, ...], tensor: str) -> Diagnosis:
     first = diagnoses[0]
-    engines = " and ".join(found.candidate_engine for found in diagnoses)
+    names = " and ".join(_names(diagnoses))
     culprit = first.culprit
     module = tensor if culprit is None else culprit.module
     return replace(
@@ -96,10 +104,23 @@ def _against_reference(diagnoses: tuple[Diagnosis, ...], tensor: str) -> Diagnos
         culprit=None
         if culprit is None
         else replace(culprit, side=Side.REFERENCE, engine=first.reference_engine),
-        sentence=(
-            f"{first.reference_engine}, the reference, is the odd one out: {engines} differ from "
+        sentence=capitalised(
+            f"{_reference(first)} is the odd one out: {names} differ from "
             f"it by the same error in {module} (shown by {tensor}), so it is the reference that "
             "is wrong there, or all others share one fault."
         ),
         candidates=diagnoses,
     )
+
+
+def _names(diagnoses: Sequence[Diagnosis]) -> list[str]:
+    """Tell the candidates apart."""
+    called = [found.candidate_called for found in diagnoses]
+    if len(set(called)) == len(called):
+        return called
+    return [f"candidate {number}" for number in range(1, len(called) + 1)]
+
+
+def _reference(found: Diagnosis) -> str:
+    role = "the reference"
+    return role if found.reference_called == role else f"{found.reference_called}, {role},"

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from test_common.capture_job import EMBEDDINGS_TASK, BuildsPipelines, Captured, CaptureJob
 from test_common.console_sink import ConsoleSink
 from test_common.model_banner import print_banner
-from test_common.observer_effect import observer_effect
+from test_common.observer_effect import measured_effect
 from test_common.oracle_errors import checked_result, oracle_errors
 from test_common.pipelines import TorchModelAndDataProcessor
 from test_common.progress import stage
@@ -67,8 +67,8 @@ def capture_on_torch(oracle: BuildsPipelines, job: CaptureJob) -> Captured:
             run = _run(oracle, built, job, hook=hook)
     effect = None
     if hook is not None and job.check_observer:
-        plain = _run(oracle, built, replace(job, num_steps=1), hook=None)
-        effect = observer_effect(_first(run), _first(plain))
+        once = replace(job, num_steps=1)
+        effect = measured_effect(_first(run), lambda: _first(_run(oracle, built, once, hook=None)))
     return Captured(
         generated=run.generated if isinstance(run, TorchRun) else tuple(() for _ in job.rows),
         logits=run.logits if isinstance(run, TorchRun) else (run.embeddings,),

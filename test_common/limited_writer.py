@@ -24,17 +24,18 @@ class LimitedDumpWriter(DumpWriter):
             both, since not every engine's dump links their files.
     """
 
-    def __init__(self, out: Path, *, max_bytes: int) -> None:
+    def __init__(self, out: Path, *, max_bytes: int, overwrite: bool = False) -> None:
         """Check the folder.
 
         Args:
             out: the dump folder; it and its parents need not exist.
             max_bytes: greatest number of bytes that are kept; with 0 nothing is ever written.
+            overwrite: whether an earlier dump in it may be replaced.
 
         Raises:
             UnwritableOutputError: the folder is not empty, is a file, or cannot be written.
         """
-        super().__init__(out)
+        super().__init__(out, overwrite)
         self._max_bytes = max_bytes
         self._counted: Counter[str] = Counter()
         self._total = 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -27,6 +27,22 @@ def observer_effect(watched: Iterable[Array], plain: Iterable[Array]) -> float:
     return max(
         (_effect(left, right) for left, right in zip(watched, plain, strict=True)), default=0.0
     )
+
+
+def measured_effect(watched: Sequence[Array], run: Callable[[], Sequence[Array]]) -> float | None:
+    """Run without hooks and tell what these change.
+
+    Args:
+        watched: what the model gave while it was captured.
+        run: runs it on the same inputs without hooks; a second time where the first one differs.
+
+    Returns:
+        As `observer_effect`; None where the model does not repeat itself, so that nothing can be
+        told.
+    """
+    plain = run()
+    effect = observer_effect(watched, plain)
+    return None if effect and observer_effect(plain, run()) else effect
 
 
 def _effect(watched: Array, plain: Array) -> float:

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.layering import ALLOWED_ROOMS, find_violations
+from tests.layering import ALLOWED_ROOMS, LAZY_ENGINES, find_violations
 
 ROOT = Path(__file__).parents[1]
 
@@ -44,12 +44,27 @@ def test_a_planted_import_against_the_order_is_named(tmp_path, path, source, vio
     assert plant(tmp_path, path, source) == [f"{path}:{violation}"]
 
 
-@pytest.mark.parametrize("engine", ["max.graph", "transformers", "vllm"])
-@pytest.mark.parametrize("room", sorted(set(ALLOWED_ROOMS) - {"test_common", "benchmarks"}))
+@pytest.mark.parametrize(
+    ("room", "engine"),
+    [
+        (room, engine)
+        for room in sorted(set(ALLOWED_ROOMS) - {"test_common", "benchmarks"})
+        for engine in ("max.graph", "transformers", "vllm")
+        if engine not in LAZY_ENGINES.get(room, ())
+    ],
+)
 def test_an_engine_outside_of_test_common_is_named(tmp_path, room, engine):
     source = f"def f():\n    import {engine}\n"
     expected = f"{room}/a.py:2: {room} imports the engine {engine}"
     assert plant(tmp_path, f"{room}/a.py", source) == [expected]
+
+
+def test_utils_load_transformers_inside_of_functions_only(tmp_path):
+    assert plant(tmp_path, "utils/a.py", "def f():\n    import transformers, torch\n") == []
+    assert sorted(plant(tmp_path, "utils/a.py", "import transformers\nimport torch\n")) == [
+        "utils/a.py:1: utils imports the engine transformers",
+        "utils/a.py:2: utils imports torch outside of functions",
+    ]
 
 
 def test_test_common_imports_engines(tmp_path):

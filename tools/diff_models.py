@@ -10,16 +10,20 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from comparison.schema.errors import BadInputError, UnwritableOutputError
+from comparison.schema.errors import BadInputError
+from tools.diff_paths import check_paths
 from tools.entry_point import run_command
+from tools.idle_options import require_effect
 from tools.option_values import parse_layers, parse_overrides, parse_size
 from tools.path_type import PathType
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from comparison.align.pairing import Pairing
     from comparison.schema.diagnosis import Diagnosis
+    from diagnosis.sides import SideSpec
     from test_common.batch_file import Prompt
 
 
@@ -53,6 +57,7 @@ if TYPE_CHECKING:
 @click.option("--audit-config", is_flag=True, help="List config fields without effect.")
 @click.option("--repro", type=PathType(), help="New folder: the fault by itself, for a report.")
 @click.option("-o", "--output", type=PathType(), help="Folder that keeps the dumps.")
+@click.option("--overwrite", is_flag=True, help="Replace what an earlier run wrote there.")
 @click.option("--json", "json_file", type=PathType(), help="Write the whole result to this file.")
 def diff_models(**given: Any) -> int:
     """Say which side is wrong, in which module, step and token row, or that they agree."""
@@ -62,10 +67,11 @@ def diff_models(**given: Any) -> int:
     from diagnosis.sides import parse_side
     from test_common.local_transformers import offer_local_transformers
 
-    _check_files(given["output"], json=given["json_file"], **{"print-map": given["print_map"]})
-    names = {} if given["map_file"] is None else read_map(given["map_file"])
     reference = parse_side(given["reference"])
     candidates = [parse_side(text) for text in given["candidates"]]
+    _check_outputs(given, [reference, *candidates])
+    require_effect(click.get_current_context(), reference, candidates)
+    names = {} if given["map_file"] is None else read_map(given["map_file"])
     offer_local_transformers()
     run = RunOptions(
         pipeline=given["pipeline"],
@@ -76,6 +82,7 @@ def diff_models(**given: Any) -> int:
         device=given["device"],
         hf_config_overrides=parse_overrides(given["hf_config_overrides"]),
         prefer_module_v3=given["prefer_module_v3"],
+        overwrite=given["overwrite"],
     )
     options = DiffOptions(
         run=run,
@@ -117,17 +124,19 @@ def _write_map(path: Path | None, pairing: Pairing) -> None:
         write_text(path, json.dumps(map_of(pairing), indent=2) + "\n")
 
 
-def _check_files(output: Path | None, **files: Path | None) -> None:
-    """Refuse output files that cannot be made, before anything is run."""
-    from comparison.store.atomic_file import output_target
+def _check_outputs(given: Mapping[str, Any], sides: Sequence[SideSpec]) -> None:
+    """Refuse outputs that cannot be made, before anything is run."""
+    from diagnosis.output_folders import check_output
+    from diagnosis.sides import DumpSide
 
-    for name, path in files.items():
-        if path is not None and not output_target(path).parent.is_dir():
-            raise UnwritableOutputError(
-                f"--{name} needs a file in a folder that exists, got {path}"
-            )
-    if output is not None and output.exists() and any(output.iterdir()):
-        raise UnwritableOutputError(f"--output needs a new or empty folder, got {output}")
+    read = [side.path for side in sides if isinstance(side, DumpSide)]
+    check_paths(
+        files={"json": given["json_file"], "print-map": given["print_map"]},
+        folders={"output": given["output"], "repro": given["repro"]},
+        read=[*read, *([] if given["map_file"] is None else [given["map_file"]])],
+    )
+    if given["output"] is not None:
+        check_output(given["output"], overwrite=given["overwrite"])
 
 
 def _prompts(texts: tuple[str, ...], ids: tuple[str, ...]) -> tuple[Prompt, ...]:

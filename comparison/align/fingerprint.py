@@ -55,10 +55,13 @@ def fingerprint(positions: Array, values: Array) -> Fingerprint:
 
     Args:
         positions: token positions, int64 [n].
-        values: [n, ...], any real dtype.
+        values: [n, ...], any dtype; a complex value is two, its real and imaginary part.
     """
     kept = slice(0, _MOST_POSITIONS)
-    flat = np.asarray(values[kept]).astype(np.float64).reshape(len(positions[kept]), -1)
+    plain = np.asarray(values[kept])
+    if plain.dtype.kind == "c":
+        plain = np.stack([plain.real, plain.imag], axis=-1)
+    flat = plain.astype(np.float64).reshape(len(positions[kept]), -1)
     with np.errstate(invalid="ignore", over="ignore"):
         projected = flat @ _directions(flat.shape[1])
     return Fingerprint(positions=np.asarray(positions[kept]), values=projected)

@@ -15,7 +15,7 @@ from comparison.schema.tensor_names import name_of_stem
 from comparison.store.manifest_file import MANIFEST_NAME
 from comparison.store.regular_file import open_regular
 from comparison.store.tensor_file import TENSOR_SUFFIXES, list_file
-from comparison.store.weights_file import WEIGHTS_NAME
+from comparison.store.weights_file import WEIGHTS_NAME, is_weights_record
 
 ORDER_FILE_NAME = "tensor_names.txt"
 # A sketch holds summaries of tensors under the tensors' own names.
@@ -107,12 +107,18 @@ def _tensor_files(
     files: list[Path] = []
     left_out: dict[str, list[str]] = {"hidden or temporary file(s)": []}
     left_out |= {"file(s) of unknown suffix": [], "folder(s) with tensor files": []}
-    hidden, unknown, folders = left_out.values()
+    left_out |= {"file(s) of weights, no tensors of the run,": []}
+    hidden, unknown, folders, weights = left_out.values()
+    of_run = bool(read_apart) or (folder / ORDER_FILE_NAME).exists()
     for path in sorted(folder.iterdir()):
         if path.name in _NOT_TENSORS or path.name in read_apart:
             continue
         if path.name == WEIGHTS_NAME and manifest is not None:
-            continue  # a folder made by hand may call its tensors so
+            continue
+        # A folder made by hand may call its tensors so, but not beside the tensors of a run.
+        if path.name == WEIGHTS_NAME and (of_run or is_weights_record(path)):
+            weights.append(path.name)
+            continue
         is_tensor = path.suffix in TENSOR_SUFFIXES
         if path.name.startswith("."):
             if is_tensor or path.suffix == _TEMPORARY_SUFFIX:

@@ -92,6 +92,14 @@ def read_weights(folder: Path) -> WeightRecord | None:
     )
 
 
+def is_weights_record(path: Path) -> bool:
+    """Tell a record of weights from any other file, such as tensors that go by that name."""
+    try:
+        return _KEY in read_safetensors_metadata(path)
+    except (BadInputError, OSError):
+        return False
+
+
 def _entry(weight: WeightSketch) -> dict[str, Any]:
     return {
         "name": weight.name,

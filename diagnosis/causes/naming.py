@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
+
 from comparison.schema.diagnosis import Cause
 from diagnosis.causes.advice import ADVICE
 from diagnosis.causes.confidence import of_finding
@@ -33,6 +35,8 @@ def cause_of(checker: Checker, checks: Sequence[Check], first: Check) -> Cause:
 
 
 def _sought(checker: Checker, checks: Sequence[Check], first: Check) -> Cause:
+    if np.iscomplexobj(first.candidate) or np.iscomplexobj(first.exact):
+        return Cause(evidence="cannot be explained: its values are complex, and nothing is tried")
     region = Region(checker, checks, first)
     if not region.runs_by_itself and first.floor is not None:
         return Cause(evidence="the module cannot be run again by itself")

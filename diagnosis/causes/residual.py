@@ -15,6 +15,7 @@ import numpy as np
 
 from comparison.numerics.dtypes import Array
 from diagnosis.causes.trial import OutputTrial, Trial
+from diagnosis.rounding import widened
 
 if TYPE_CHECKING:
     from diagnosis.causes.region import Region
@@ -55,7 +56,9 @@ def _parts(region: Region) -> dict[str, Array]:
         )
         if not inside or check.order >= region.first.order or check.candidate.shape != shape:
             continue
-        values = np.asarray(check.candidate).astype(np.float64)
+        values = widened(check.candidate)
+        if np.iscomplexobj(values):
+            continue
         if not np.isfinite(values).all():
             continue
         if any(np.array_equal(values, other) for other in found.values()):
@@ -132,11 +135,11 @@ def _comes_back(region: Region, lost: set[str]) -> bool:
     for check in region.checks:
         if check.order <= region.first.order or check.exact.shape != region.exact.shape:
             continue
-        error = np.asarray(check.candidate).astype(np.float64) - check.exact
+        error = widened(check.candidate) - check.exact
         for name in lost:
             known = next((c for c in region.all_checks if c.name == name), None)
             if known is not None and np.allclose(
-                error, np.asarray(known.candidate).astype(np.float64), rtol=1e-3, atol=1e-4
+                error, widened(known.candidate), rtol=1e-3, atol=1e-4
             ):
                 return True
     return False

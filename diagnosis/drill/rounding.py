@@ -20,6 +20,8 @@ def rounding_mode(dtype: str) -> Any:
     from torch.utils.weak import WeakTensorKeyDictionary
 
     native = getattr(torch, dtype, torch.float32)
+    if native.is_complex:
+        native = native.to_real()
 
     class _Rounding(TorchDispatchMode):  # a dispatch mode exists only with torch
         def __init__(self) -> None:

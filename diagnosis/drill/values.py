@@ -119,6 +119,7 @@ class ReferenceValues:
 def _comparable(mine: Reading, theirs: Reading) -> bool:
     return (
         mine.kind == theirs.kind
+        and mine.parts[0].values.dtype.kind != "c"  # the reference's complex ones are not kept
         and mine.size == theirs.size
         and _is_exact(mine) == _is_exact(theirs)
     )

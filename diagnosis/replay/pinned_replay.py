@@ -34,6 +34,7 @@ from diagnosis.expert_choices import (
 from diagnosis.replay.module_watch import watched
 from diagnosis.replay.reference_calls import ReferenceCall
 from diagnosis.replay.reference_trace import TracedTensor, as_array, tokens_first
+from diagnosis.side_errors import side_errors
 
 if TYPE_CHECKING:
     import torch
@@ -93,7 +94,7 @@ def replay(
     for row, call in enumerate(calls):
         pinning = Pinning(kept, traced, pin_of, row, frozenset(unpinned), on_taken)
         noting = noting_topk(pinning.topk) if chooses else nullcontext()
-        with watched(model, pinning), noting:
+        with side_errors("the replay of the reference"), watched(model, pinning), noting:
             call.run(model)
         yield from pinning.taken
 

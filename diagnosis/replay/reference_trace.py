@@ -14,6 +14,7 @@ from comparison.align.token_rows import Wanted
 from comparison.numerics.dtypes import Array
 from diagnosis.replay.module_watch import watched
 from diagnosis.replay.reference_calls import ReferenceCall
+from diagnosis.side_errors import side_errors
 
 if TYPE_CHECKING:
     import torch
@@ -70,7 +71,8 @@ def trace_reference(
     """Run the reference once and note its tensors by name, in order of execution."""
     traced: dict[str, TracedTensor] = {}
     for number, call in enumerate(calls):
-        with watched(model, _Tracer(traced, number)):
+        tracer = _Tracer(traced, number)
+        with side_errors("the replay of the reference"), watched(model, tracer):
             call.run(model)
     for tensor in traced.values():
         tensor.token_axis = _token_axis(tensor, calls)
@@ -129,7 +131,7 @@ class _Fingerprinting:
     def see(self, name: str, tensor: torch.Tensor, *, owner: str, caller: str) -> torch.Tensor:
         del owner, caller
         traced = self._traced[name]
-        if tensor.numel() and not tensor.is_complex() and not traced.is_mask:
+        if tensor.numel() and not traced.is_mask:
             values = as_array(tokens_first(tensor, traced))
             size = int(np.prod(values.shape[1:]))
             known = fingerprint(np.arange(values.shape[0]), values)

@@ -10,6 +10,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from comparison.schema.diagnosis import Diagnosis, Judgement
 from comparison.schema.errors import UnwritableOutputError
 from comparison.schema.manifest import Manifest
@@ -35,6 +37,9 @@ from diagnosis.repro.report import report_of, title_of, versions_of
 if TYPE_CHECKING:
     from diagnosis.vote import Finding
 
+REPRO_FILES = frozenset(
+    {"REPORT.md", "config.json", "repro.py", "tensors.safetensors", "versions.json"}
+)
 _SOUND = 1e-6  # as the script has it
 
 
@@ -55,19 +60,23 @@ class Repro:
     versions: Mapping[str, Any] = field(default_factory=dict)
 
 
-def require_new_folder(folder: Path | None) -> None:
+def require_new_folder(folder: Path | None, *, overwrite: bool = False) -> None:
     """Refuse a folder that cannot be filled, before anything is run.
 
     Args:
         folder: where a repro is to go; None for none.
+        overwrite: whether an earlier repro in it may be replaced.
 
     Raises:
         UnwritableOutputError: it is no folder, is not empty, or cannot be made.
     """
     if folder is None:
         return
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise UnwritableOutputError(f"--repro needs a new or empty folder, got {folder}")
+    there = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
+    foreign = sorted(there - REPRO_FILES if overwrite else there)
+    if foreign or (folder.exists() and not folder.is_dir()):
+        why = f" with {foreign[0]}, which is no part of a repro" if foreign and overwrite else ""
+        raise UnwritableOutputError(f"--repro needs a new or empty folder, got {folder}{why}")
     above = next(part for part in (folder, *folder.absolute().parents) if part.exists())
     if not above.is_dir() or not os.access(above, os.W_OK):
         raise UnwritableOutputError(f"--repro cannot make {folder}: {above} cannot be written")
@@ -101,7 +110,7 @@ def write_repro(folder: Path, joined: Diagnosis, found: Sequence[Finding]) -> st
     """Write a repro, if there is one.
 
     Args:
-        folder: new or empty.
+        folder: as `require_new_folder` has passed it; what an earlier repro left is removed.
         joined: the final diagnosis.
         found: one a candidate, each with its repro or why there is none.
 
@@ -113,6 +122,7 @@ def write_repro(folder: Path, joined: Diagnosis, found: Sequence[Finding]) -> st
     """
     finding = _blamed(joined, found)
     repro = finding.repro
+    _clear(folder)
     if not isinstance(repro, Repro):
         return f"no repro is written: {repro}"
     against_reference = joined.culprit is not None and joined.culprit.side is Side.REFERENCE
@@ -127,6 +137,14 @@ def write_repro(folder: Path, joined: Diagnosis, found: Sequence[Finding]) -> st
     report = report_of(told, repro.case, repro.measured, repro.versions)
     write_text(folder / "REPORT.md", cleaned_text(report))
     return f"the fault by itself is in {folder}: run repro.py there, and read REPORT.md"
+
+
+def _clear(folder: Path) -> None:
+    try:
+        for name in REPRO_FILES:
+            (folder / name).unlink(missing_ok=True)
+    except OSError as error:
+        raise UnwritableOutputError(f"cannot write {folder}: {error.strerror}") from error
 
 
 def _blamed(joined: Diagnosis, found: Sequence[Finding]) -> Finding:
@@ -149,6 +167,8 @@ def _first_that_shows_it(found: Diagnosis, checker: Checker, check: Check) -> Re
             f"{check.name} holds whole numbers, a mask or choices, which a script by itself "
             "does not judge"
         )
+    if np.iscomplexobj(check.candidate) or np.iscomplexobj(check.exact):
+        raise NoReproError(f"{check.name} is complex, which a script by itself does not judge")
     config = cleaned_config(_config_of(checker.wide_model))
     reasons: list[str] = []
     for case in _cases(checker, check, reasons):

@@ -162,7 +162,12 @@ class _Comparing:
                 return None
             found = self._rows_of_mine.locate(line, length=theirs.width, besides=weight.name)
             if not (found.is_block and len(found.strips) == 1):
-                return None
+                rounded = self._rows_of_mine.rounded(
+                    line, length=theirs.width, dtype=theirs.dtype, besides=weight.name
+                )
+                if rounded is None:
+                    return None
+                found = rounded
             held.add(found.strips[0].weight)
         return self._by_name.get(_canonical(held.pop())) if len(held) == 1 else None
 
@@ -209,6 +214,9 @@ class _Comparing:
         if weight.is_vector:
             (line,) = weight.rows
             block = self._theirs.block(line, length=1)
+            if block is None:
+                rounded = self._theirs.rounded(line, length=1, dtype=weight.dtype)
+                block = None if rounded is None else rounded.strips[0]
             return [placed_vector(self._theirs.locate(line, length=1), block)]
         return [self._place(weight, number) for number in range(len(weight.rows))]
 
@@ -223,7 +231,10 @@ class _Comparing:
             return place
         by_column = self._theirs.locate(weight.columns[number], length=rows)
         other = placed(by_column, of_rows=False, is_square=square)
-        return place if other.kind is WeightKind.DIFFERENT else other
+        if other.kind is not WeightKind.DIFFERENT:
+            return other
+        rounded = self._theirs.rounded(weight.rows[number], length=columns, dtype=weight.dtype)
+        return place if rounded is None else placed(rounded, of_rows=True, is_square=square)
 
     def _part(self, weight: WeightSketch) -> _Part | None:
         """Find what of the candidate a weight should be, by its name."""

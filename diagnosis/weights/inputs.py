@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING
 
+from comparison.numerics.weight_record import WeightRecord
 from comparison.schema.diagnosis import Cause, Culprit, InputDifference
 from comparison.store.dump import Dump
-from comparison.store.weights_file import read_weights
+from comparison.store.weights_file import WEIGHTS_NAME, is_weights_record, read_weights
 from diagnosis.weights.compare import compare_weights
 from diagnosis.weights.finding import WeightComparison, WeightFinding, WeightKind, owner_of
 
@@ -40,7 +41,7 @@ def weights_against(model: torch.nn.Module, dump: Dump) -> WeightComparison | No
     """
     from test_common.weight_recorder import weights_of_module
 
-    theirs = read_weights(dump.path)
+    theirs = _told(dump)
     return None if theirs is None else compare_weights(weights_of_module(model), theirs)
 
 
@@ -50,8 +51,16 @@ def dumped_weights(reference: Dump, candidate: Dump) -> WeightComparison | None:
     Raises:
         BadInputError: a record of weights cannot be read.
     """
-    ours, theirs = read_weights(reference.path), read_weights(candidate.path)
+    ours, theirs = _told(reference), _told(candidate)
     return None if ours is None or theirs is None else compare_weights(ours, theirs)
+
+
+def _told(dump: Dump) -> WeightRecord | None:
+    """Read a dump's record; what only has its name in a folder made by hand is none."""
+    path = dump.path / WEIGHTS_NAME
+    if dump.manifest is None and path.exists() and not is_weights_record(path):
+        return None
+    return read_weights(dump.path)
 
 
 def weight_differences(weights: WeightComparison | None) -> Iterator[InputDifference]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -10,10 +10,9 @@ import numpy as np
 from comparison.numerics.dtypes import Array
 from comparison.numerics.weight_sketch import direction
 from diagnosis.weights.finding import WeightKind
+from diagnosis.weights.slack import root_mean_square, slack_between, slack_of_each
 from diagnosis.weights.strips import same_values
 
-_ROUNDOFF = {"float64": 2.0**-53, "float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
-_ROUNDINGS = 8.0  # times that; each of very many rows has to stay below
 _NARROW = ("float16", "bfloat16")
 _PARTS = (2, 4, 8)
 _ENOUGH = 32  # values, for a correlation that says something
@@ -68,7 +67,7 @@ def difference(left: Lines, right: Lines) -> Difference:
         right: the candidate's; its values are not the same.
     """
     tests: tuple[Callable[[Lines, Lines], Difference | None], ...] = (
-        _zero, _rounded, _shard, _few_rows, _permuted, _offset, _scaled, _untouched,
+        _zero, _no_numbers, _rounded, _shard, _few_rows, _permuted, _offset, _scaled, _untouched,
     )  # fmt: skip
     for test in tests:
         found = test(left, right)
@@ -80,8 +79,18 @@ def difference(left: Lines, right: Lines) -> Difference:
 def same_lines(left: Lines, right: Lines) -> bool:
     """Tell whether two weights of one shape have the same values."""
     return left.shape == right.shape and all(
-        bool(np.all(same_values(a, b))) for a, b in zip(left.rows, right.rows, strict=True)
+        bool(np.all(same_values(a, b)))
+        for ours, theirs in _telling(left, right)
+        for a, b in zip(ours, theirs, strict=True)
     )
+
+
+def _telling(left: Lines, right: Lines) -> Iterator[tuple[Array, Array]]:
+    """Give the rows; and the columns, where a row is NaN whatever else it holds."""
+    yield left.rows, right.rows
+    hidden = not np.isfinite(left.rows).all()
+    if hidden and left.columns is not None and right.columns is not None:
+        yield left.columns, right.columns
 
 
 def _zero(left: Lines, right: Lines) -> Difference | None:
@@ -91,13 +100,25 @@ def _zero(left: Lines, right: Lines) -> Difference | None:
     return Difference(kind=WeightKind.MISSING, evidence="all of its values are 0")
 
 
+def _no_numbers(left: Lines, right: Lines) -> Difference | None:
+    """Count the rows that hold NaN or infinity on one side only."""
+    odd = np.argwhere(np.isfinite(left.rows) != np.isfinite(right.rows))
+    if not len(odd):
+        return None
+    what = "values are" if left.is_vector else "rows hold what is"
+    evidence = (
+        f"{len(odd)} of {left.rows.size} {what} no number, or infinite, on one side only, the "
+        f"first is {int(odd[0][1])}"
+    )
+    return Difference(kind=WeightKind.DIFFERENT, evidence=evidence)
+
+
 def _rounded(left: Lines, right: Lines) -> Difference | None:
     """Pass what another dtype, or another order of arithmetic, makes of the same values."""
-    unequal = ~np.isclose(left.rows, right.rows, rtol=0, atol=_slack(left, right))
-    if unequal.any():
+    if any(_apart(*pair, left, right).any() for pair in _telling(left, right)):
         return None
     # What the dtype of both would hold, and was changed in a few rows only, was changed.
-    few = np.mean(_changed(left, right)) <= 0.5 and left.dtype in _NARROW
+    few = np.mean(_changed(left, right)) <= 0.5 and _is_narrow(left, right)
     return None if few else Difference(kind=None)
 
 
@@ -143,8 +164,8 @@ def _offset(left: Lines, right: Lines) -> Difference | None:
         return None
     change = (right.rows - left.rows) / total
     added = float(np.mean(change))
-    slack = _slack(left, right, also=added * total) / abs(total)
-    if not np.all(np.abs(change - added) <= slack) or abs(added) <= slack:
+    slack = (_slacks(left, right) + _slack(left, right, added * total)) / abs(total)
+    if not np.all(np.abs(change - added) <= slack) or abs(added) <= slack.min():
         return None
     return Difference(
         kind=WeightKind.OFFSET, evidence=f"{added:.6g} is added to all values", offset=added
@@ -154,9 +175,9 @@ def _offset(left: Lines, right: Lines) -> Difference | None:
 def _scaled(left: Lines, right: Lines) -> Difference | None:
     factor = float(np.sum(left.rows * right.rows)) / max(float(np.sum(left.rows**2)), _TINY)
     rest = right.rows - factor * left.rows
-    if not np.all(np.abs(rest) <= _slack(left, right) * max(abs(factor), 1.0)):
+    if not np.all(np.abs(rest) <= _slacks(left, right) * max(abs(factor), 1.0)):
         return None
-    if abs(factor) * _rms(left.rows) <= 1e-3 * _rms(right.rows):
+    if abs(factor) * root_mean_square(left.rows) <= 1e-3 * root_mean_square(right.rows):
         return None
     return Difference(
         kind=WeightKind.SCALED, evidence=f"all values are {factor:.6g} times as great"
@@ -195,20 +216,28 @@ def _untouched(left: Lines, right: Lines) -> Difference | None:
 
 def _changed(left: Lines, right: Lines) -> Array:
     """Tell the rows that differ, by more than rounding where the dtypes do; bool [E, O]."""
-    if left.dtype == right.dtype and left.dtype in _NARROW:
+    if _is_narrow(left, right):
         pairs = zip(left.rows, right.rows, strict=True)
         return np.array([~same_values(a, b) for a, b in pairs])
-    return ~np.isclose(left.rows, right.rows, rtol=0, atol=_slack(left, right))
+    return _apart(left.rows, right.rows, left, right)
 
 
-def _slack(left: Lines, right: Lines, *, also: float = 0.0) -> float:
-    roundoff = max(_ROUNDOFF[left.dtype], _ROUNDOFF[right.dtype])
-    return _ROUNDINGS * roundoff * (_rms(left.rows) + abs(also))
+def _is_narrow(left: Lines, right: Lines) -> bool:
+    return left.dtype == right.dtype and left.dtype in _NARROW
 
 
-def _rms(values: Array) -> float:
-    finite = values[np.isfinite(values)]
-    return float(np.sqrt(np.mean(finite**2))) if finite.size else 0.0
+def _apart(ours: Array, theirs: Array, left: Lines, right: Lines) -> Array:
+    """Tell what is apart by more than rounding; the same NaN is not."""
+    slack = slack_of_each(left.dtype, right.dtype, ours)
+    return ~np.isclose(ours, theirs, rtol=0, atol=slack, equal_nan=True)
+
+
+def _slacks(left: Lines, right: Lines) -> Array:
+    return slack_of_each(left.dtype, right.dtype, left.rows)
+
+
+def _slack(left: Lines, right: Lines, size: float) -> float:
+    return float(slack_between(left.dtype, right.dtype, abs(size)))
 
 
 def _correlation(left: Array, right: Array, *, centred: bool) -> float:

@@ -14,8 +14,10 @@ import numpy as np
 
 from comparison.numerics.dtypes import Array
 from comparison.numerics.weight_record import WeightSketch
+from diagnosis.weights.slack import slack_of_each
 
 EXACT = 1e-9  # relative; what the order of a sum in float64 makes of equal values
+_ALIKE = 0.9  # correlation; rounding leaves that of values which are not all the same
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +29,7 @@ class Strip:
         matrix: number of the matrix in its stack.
         is_rows: whether these are its rows.
         length: of the vector that each was multiplied by.
+        dtype: name of the weight's dtype.
         values: float64 [n].
     """
 
@@ -34,6 +37,7 @@ class Strip:
     matrix: int
     is_rows: bool
     length: int
+    dtype: str
     values: Array = field(repr=False)
 
 
@@ -86,7 +90,12 @@ def strips_of(weight: WeightSketch) -> Iterator[Strip]:
             continue
         for number, line in enumerate(values):
             yield Strip(
-                weight=weight.name, matrix=number, is_rows=is_rows, length=length, values=line
+                weight=weight.name,
+                matrix=number,
+                is_rows=is_rows,
+                length=length,
+                dtype=weight.dtype,
+                values=line,
             )
 
 
@@ -135,6 +144,30 @@ class StripIndex:
                     return strip
         return None
 
+    def rounded(
+        self, values: Array, *, length: int, dtype: str, besides: str | None = None
+    ) -> Located | None:
+        """Find values one behind the other as another dtype holds them.
+
+        Args:
+            values: float64 [n].
+            length: of the vector that they were made with.
+            dtype: name of theirs; strips of that dtype have the very values, or not.
+            besides: a weight that is not looked into.
+        """
+        for strip in self._strips.get(length, []):
+            if strip.dtype == dtype or strip.weight == besides:
+                continue
+            slack = slack_of_each(dtype, strip.dtype, values)
+            for start in _starts(values, strip.values, slack):
+                if _alike(values, strip.values[start : start + len(values)]):
+                    return Located(
+                        strips=(strip,),
+                        strip=np.zeros(len(values), dtype=np.int64),
+                        row=start + np.arange(len(values)),
+                    )
+        return None
+
     def _nearest(
         self, values: Array, length: int, strips: list[Strip], besides: str | None
     ) -> tuple[Array, Array]:
@@ -153,6 +186,7 @@ class StripIndex:
             closer = np.abs(ordered[left] - values) < np.abs(ordered[right] - values)
             best = np.where(closer, left, right)
             found = np.abs(ordered[best] - values) <= _allowed(values)
+        found |= _both_odd(ordered[best], values)
         return np.where(found, owner[best], -1), np.where(found, row[best], -1)
 
     def _table(self, length: int, strips: list[Strip]) -> tuple[Array, Array, Array]:
@@ -167,9 +201,38 @@ class StripIndex:
 
 
 def same_values(left: Array, right: Array) -> Array:
-    """Tell which of two lines' values are the same but for the order of a sum, bool [n]."""
+    """Tell which of two lines' values are the same but for the order of a sum, bool [n].
+
+    NaN is the same as NaN, and infinity as infinity of its sign.
+    """
     with np.errstate(invalid="ignore"):
-        return np.asarray(np.abs(left - right) <= _allowed(left))
+        close = np.abs(left - right) <= _allowed(left)
+    return np.asarray(close | _both_odd(left, right))
+
+
+def _both_odd(left: Array, right: Array) -> Array:
+    infinite = np.isinf(left) & (left == right)
+    return np.asarray(infinite | (np.isnan(left) & np.isnan(right)))
+
+
+def _starts(values: Array, line: Array, slack: Array) -> Array:
+    """Give the places where a line has values one behind the other, but for rounding."""
+    starts = np.arange(max(len(line) - len(values) + 1, 0))
+    for index, value in enumerate(values):
+        if not starts.size:
+            break
+        here = line[starts + index]
+        starts = starts[np.isclose(here, value, rtol=0, atol=slack[index], equal_nan=True)]
+    return starts
+
+
+def _alike(left: Array, right: Array) -> bool:
+    """Tell whether values go up and down together: those of a norm are all nearly 1."""
+    numbers = np.isfinite(left) & np.isfinite(right)
+    a, b = left[numbers], right[numbers]
+    if a.size < 2 or not np.ptp(a) or not np.ptp(b):
+        return bool(numbers.any()) and np.ptp(a) == np.ptp(b)
+    return float(np.corrcoef(a, b)[0, 1]) > _ALIKE
 
 
 def _allowed(values: Array) -> float:

@@ -1,6 +1,7 @@
 """Pairs that a user gives."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -66,6 +67,21 @@ def test_names_that_do_not_exist_are_all_named_with_the_nearest() -> None:
     assert "the candidate has no net.w-output (nearest: net.x-output)" in str(error.value)
 
 
+def test_a_map_in_python_names_no_tensor_twice_either() -> None:
+    names = {
+        name: Counterpart(candidate="net.x-output") for name in ("model.b-output", "model.c-output")
+    }
+    with pytest.raises(BadInputError, match=r"named for model\.b-output and for model\.c-output"):
+        with_map(PAIRING, names, REFERENCE, CANDIDATE)
+
+
+def test_what_a_map_cannot_say_is_not_printed_and_stays() -> None:
+    summed, whole = (pair for pair in PAIRING.pairs)
+    pairing = replace(PAIRING, pairs=(replace(summed, addend=CANDIDATE[1]), whole))
+    assert map_of(pairing) == {"model.a-output": "model.a-output"}
+    assert map_of(replace(pairing, pairs=pairing.pairs[:1])) == {}
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [
@@ -74,6 +90,18 @@ def test_names_that_do_not_exist_are_all_named_with_the_nearest() -> None:
         ('{"a": 3}', "'a': expected a candidate's tensor"),
         ('{"a": {"fused": "x", "parts": ["b"]}}', "with this tensor among the parts"),
         ("[" * 100_000, "is not JSON"),
+        ('{"a": "x", "b": "y", "a": "z"}', "expected each tensor once: 'a' is given twice"),
+        ('{"a": {"fused": "x", "fused": "y", "parts": ["a"]}}', "'fused' is given twice"),
+        ('{"a": "x", "b": "y", "c": "x"}', "'x' is named for a and for c: a tensor of the"),
+        (
+            '{"a": "x", "b": {"fused": "x", "parts": ["b", "c"]}}',
+            "'x' is named for a and for b",
+        ),
+        (
+            '{"a": {"fused": "x", "parts": ["a", "b"]}, "b": {"fused": "x", "parts": ["b", "a"]}}',
+            "'x' is named for a and for b",
+        ),
+        ('{"a": {"fused": "x", "parts": ["a", "a"]}}', "and each part once"),
     ],
 )
 def test_files_that_are_no_map_are_refused(content: str, message: str, tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Several candidates: the odd one out, which may be the reference."""
 
 import copy
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from comparison.schema.outcome import Side
 from comparison.store.dump import open_dump
 from diagnosis.diagnose import find
 from diagnosis.module_dump import ModuleInputs, calls_of, dump_module
+from diagnosis.sentence import named
 from diagnosis.vote import Finding, vote
 from tests.test_common.tiny_models import ROWS, tiny_llama
 
@@ -41,7 +43,9 @@ def test_one_of_two_candidates_is_the_odd_one_out(tmp_path: Path) -> None:
         Side.CANDIDATE,
         "model.model.layers.1.mlp.up_proj",
     )
-    assert "is the odd one out" in found.sentence
+    assert found.sentence.startswith(
+        "The reference and candidate 1 agree, and candidate 2 is the odd one out: The candidate "
+    )
     assert found.candidates == (right.diagnosis, wrong.diagnosis)
 
 
@@ -52,7 +56,9 @@ def test_candidates_that_share_one_error_speak_against_the_reference(tmp_path: P
     found = vote(both)
     assert found.culprit is not None
     assert (found.culprit.side, found.culprit.engine) == (Side.REFERENCE, "torch")
-    assert "the reference, is the odd one out" in found.sentence
+    assert found.sentence.startswith(
+        "The reference is the odd one out: candidate 1 and candidate 2 differ from it"
+    )
     assert found.exit_code == 1
 
 
@@ -71,3 +77,24 @@ def test_one_candidate_is_its_own_diagnosis(tmp_path: Path) -> None:
     model = tiny_llama()
     only = finding(model, copy.deepcopy(model), tmp_path / "a")
     assert vote([only]) is only.diagnosis
+
+
+def test_sides_of_one_engine_go_by_what_the_user_called_them(tmp_path: Path) -> None:
+    model = tiny_llama()
+    names = ["torch@a.py:OWN", "torch@b.py"]
+    own = finding(model, copy.deepcopy(model), tmp_path / "a")
+    assert own.diagnosis.sentence.startswith("The candidate agrees with the reference: ")
+    first, second = (
+        replace(own, diagnosis=named(own.diagnosis, reference="torch", candidate=name))
+        for name in names
+    )
+    assert first.diagnosis.sentence.startswith("torch@a.py:OWN agrees with torch: ")
+    wrong = finding(model, scaled(model, 1.01), tmp_path / "b")
+    third = replace(wrong, diagnosis=named(wrong.diagnosis, reference="torch", candidate="dump/"))
+    assert vote([first, second, third]).sentence.startswith(
+        "torch and torch@a.py:OWN and torch@b.py agree, and dump/ is the odd one out: dump/ first "
+    )
+    other = replace(own.diagnosis, candidate_engine="max")
+    assert named(other, reference="torch", candidate="max@a.py").sentence.startswith(
+        "max agrees with torch: "
+    )

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -12,6 +13,7 @@ from comparison.schema.diagnosis import Cause, Culprit, Diagnosis, Judgement, Sp
 from comparison.schema.errors import CorruptFileError
 from comparison.schema.outcome import Side
 from comparison.store.dump import open_dump
+from comparison.store.safetensors_file import write_safetensors
 from comparison.store.weights_file import WEIGHTS_NAME, read_weights, write_weights
 from diagnosis.diff_models import DiffOptions, diff_models
 from diagnosis.module_dump import ModuleInputs, dump_module
@@ -206,6 +208,16 @@ def test_a_damaged_record_of_weights_is_an_error(tmp_path: Path) -> None:
     (tmp_path / WEIGHTS_NAME).write_bytes(b"\0" * 20)
     with pytest.raises(CorruptFileError, match=WEIGHTS_NAME):
         diff_models(model, str(tmp_path), options=DiffOptions())
+
+
+def test_tensors_that_only_go_by_the_name_of_a_record_are_none(tmp_path: Path) -> None:
+    values = np.random.default_rng(0).standard_normal((5, 3))
+    for side in ("reference", "candidate"):
+        (tmp_path / side).mkdir()
+        write_safetensors(tmp_path / side / WEIGHTS_NAME, {"model.a-output": values}, metadata={})
+    dumps = (open_dump(tmp_path / side) for side in ("reference", "candidate"))
+    found = diagnose_dumps(*dumps)
+    assert (found.verdict, found.coverage.paired) == (Judgement.AGREE, 1)
 
 
 def _culprit(module: str) -> Culprit:

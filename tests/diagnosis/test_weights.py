@@ -349,3 +349,85 @@ def test_values_that_are_no_numbers_differ() -> None:
     values[4, 4] = np.nan
     finding = _only(*_change(_UP, values))
     assert finding.kind is WeightKind.DIFFERENT
+
+
+_DTYPES = (np.float64, np.float32, np.float16, ml_dtypes.bfloat16)
+
+
+@pytest.mark.parametrize("left", _DTYPES)
+@pytest.mark.parametrize("right", _DTYPES)
+def test_the_same_weights_in_any_two_dtypes_are_equal(left: type, right: type) -> None:
+    model = _model(layers=1)
+    model[_EMBED][9] *= 200  # one token's row is far greater than the others
+    model[_NORM.replace("1", "0")][4] = 90
+    mine = {name: values.astype(left) for name, values in model.items()}
+    theirs = {name: values.astype(right) for name, values in model.items()}
+    assert _is_clean(_compared(mine, theirs), len(model))
+    head = model[_HEAD_NAME]
+    assert _only(mine, {**theirs, _HEAD_NAME: (head * 0.5).astype(right)}).kind is WeightKind.SCALED
+
+
+@pytest.mark.parametrize("right", [np.float16, ml_dtypes.bfloat16])
+def test_weights_of_another_name_and_dtype_are_found_by_value(right: type) -> None:
+    model = _model(layers=1)
+    theirs = {
+        f"model.w{number}.kernel": values.astype(right)
+        for number, values in enumerate(model.values())
+    }
+    assert _is_clean(_compared(model, theirs), len(model))
+    number = list(model).index(_DOWN.replace("1", "0"))
+    theirs[f"model.w{number}.kernel"] = _random(HIDDEN, MLP, seed=9).astype(right)
+    assert _compared(model, theirs).absent == (_DOWN.replace("1", "0"),)
+
+
+def test_norms_that_are_all_near_one_are_not_taken_for_each_other_in_another_dtype() -> None:
+    norms = 1 + 0.01 * _random(3, 200, seed=5)
+    model = {f"model.layers.{n}.norm.weight": values for n, values in enumerate(norms)}
+    renamed = {f"model.w{n}.g": values.astype(ml_dtypes.bfloat16) for n, values in enumerate(norms)}
+    assert _is_clean(_compared(model, renamed), 3)
+    del renamed["model.w1.g"]
+    assert _compared(model, renamed).absent == ("model.layers.1.norm.weight",)
+
+
+def test_exchanged_weights_in_another_dtype_name_each_other() -> None:
+    gate = _UP.replace("up", "gate")
+    model = _model()
+    theirs = {
+        name: values.astype(ml_dtypes.bfloat16)
+        for name, values in {**model, _UP: model[gate], gate: model[_UP]}.items()
+    }
+    found = weight_findings(_record(model), _record(theirs))
+    assert {item.kind for item in found} == {WeightKind.EXCHANGED}
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("dtype", [np.float32, ml_dtypes.bfloat16])
+def test_equal_weights_that_hold_what_is_no_number_are_equal(value: float, dtype: type) -> None:
+    model = _model(layers=1)
+    norm, up = _NORM.replace("1", "0"), _UP.replace("1", "0")
+    for name, place in ((norm, 3), (up, (4, 7)), (up, (9, 7))):
+        model[name][place] = value
+    theirs = {name: values.astype(dtype) for name, values in model.items()}
+    assert _is_clean(_compared(model, theirs), len(model))
+    renamed = {f"model.w{n}.kernel": values for n, values in enumerate(theirs.values())}
+    assert _is_clean(_compared(model, renamed), len(model))
+
+
+def test_values_beside_one_that_is_no_number_still_count() -> None:
+    model = _model(layers=1)
+    up = _UP.replace("1", "0")
+    model[up][4, 7] = np.nan
+    changed = model[up].copy()
+    changed[4, 20] += 5
+    finding = _only(model, {**model, up: changed})
+    assert (finding.reference, finding.kind) == ((up,), WeightKind.DIFFERENT)
+
+
+def test_what_is_no_number_on_one_side_only_is_counted() -> None:
+    model = _model(layers=1)
+    up = _UP.replace("1", "0")
+    changed = model[up].copy()
+    changed[4, 7] = np.nan
+    assert _only(model, {**model, up: changed}).evidence == (
+        "1 of 48 rows hold what is no number, or infinite, on one side only, the first is 4"
+    )

@@ -83,6 +83,47 @@ def test_a_faulty_oracle_is_told_from_the_pipeline_and_its_dumps_can_be_read_aga
     assert inferred["culprit"]["module"] == "model.model.layers.1.mlp.up_proj"
 
 
+def test_what_an_earlier_run_left_is_replaced_only_if_asked_for(tmp_path: Path) -> None:
+    (tmp_path / "my_oracle.py").write_text(ORACLE)
+    sides = ("--pipeline", "tiny-random/llama", "--candidate", "torch@my_oracle.py:FAULTY")
+    files = ("--json", "found.json", "--print-map", "map.json", "--repro", "repro")
+    command = (*sides, "--output", "dumps", *files)
+    first = run(*command, "--num-hidden-layers", 2, cwd=tmp_path)
+    assert first.returncode == 1, first.stderr
+    assert (tmp_path / "dumps" / "candidate-drill" / "manifest.json").is_file()
+    assert (tmp_path / "repro" / "REPORT.md").is_file()
+    (tmp_path / "dumps" / "mine.txt").write_text("stays")
+    before = (tmp_path / "found.json").read_bytes()
+    again = run(*command, cwd=tmp_path)
+    assert (again.returncode, again.stdout) == (2, "")
+    assert "dumps" in again.stderr
+    assert "--overwrite" in again.stderr
+    assert (tmp_path / "found.json").read_bytes() == before
+    # Without the fault there is nothing to drill or repro.
+    (tmp_path / "my_oracle.py").write_text(ORACLE.replace("*= 1.01", "*= 1"))
+    done = run(*command, "--num-hidden-layers", 2, "--overwrite", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "torch@my_oracle.py:FAULTY agrees with torch: " in done.stdout
+    assert json.loads((tmp_path / "found.json").read_text())["verdict"] == "agree"
+    assert sorted(path.name for path in (tmp_path / "dumps").iterdir()) == [
+        "candidate",
+        "mine.txt",
+        "reference",
+    ]
+    assert not list((tmp_path / "repro").iterdir())
+
+
+def test_an_oracle_that_raises_is_named_with_its_side(tmp_path: Path) -> None:
+    faulty = ORACLE.replace("up_proj.weight.data[3] *= 1.01", "no_such_thing")
+    (tmp_path / "my_oracle.py").write_text(faulty)
+    done = run(
+        *("--pipeline", "tiny-random/llama", "--candidate", "torch@my_oracle.py:FAULTY"),
+        cwd=tmp_path,
+    )
+    assert done.returncode == 2
+    assert "error: the candidate (torch@my_oracle.py:FAULTY): oracle " in done.stderr
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -99,12 +140,32 @@ def test_a_faulty_oracle_is_told_from_the_pipeline_and_its_dumps_can_be_read_aga
             "unknown pipeline 'tiny-random/lama'",
         ),
         (["--candidate", "torch", "--json", "no/folder.json"], "--json needs a file in a folder"),
+        (
+            ["--candidate", "torch", "--json", "x", "--print-map", "../{folder}/x"],
+            "--json and --print-map are one file, ../{folder}/x: give two",
+        ),
+        (
+            ["--candidate", "torch", "--output", "x", "--repro", "x/candidate/repro"],
+            "--repro x/candidate/repro and --output x lie in each other",
+        ),
+        (
+            ["--reference", "./a", "--candidate", "./b", "--num-steps", 3, "--prompt", "x"],
+            "--prompt, --num-steps: no effect, since both sides are dumps",
+        ),
+        (
+            ["--reference", "./a", "--candidate", "max", "--prompt-ids", "1"],
+            "--prompt-ids: no effect, since the reference is a dump",
+        ),
+        (
+            ["--candidate", "./a", "--calibrate", "--drill", "model"],
+            "--calibrate, --drill: no effect, since the candidate is a dump",
+        ),
         (["--candidate", "torch", "--repro", "/"], "--repro needs a new or empty folder, got /"),
         (
             ["--candidate", "torch", "--num-hidden-layers", "x"],
             "--num-hidden-layers must be a number or 'all'",
         ),
-        (["--candidate", "torch", "--hf-config-overrides", "{"], "is not JSON"),
+        (["--candidate", "torch", "--hf-config-overrides", "{{"], "is not JSON"),
         (
             ["--candidate", "torch", "--prompt", "a", "--prompt-ids", "1,2"],
             "give prompts by one of --prompt and --prompt-ids",
@@ -114,8 +175,9 @@ def test_a_faulty_oracle_is_told_from_the_pipeline_and_its_dumps_can_be_read_aga
 def test_bad_input_is_one_line_and_code_two(
     arguments: list[str], message: str, tmp_path: Path
 ) -> None:
+    arguments = [str(text).format(folder=tmp_path.name) for text in arguments]
     done = run(*arguments, cwd=tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
-    assert message in done.stderr
+    assert message.format(folder=tmp_path.name) in done.stderr
     assert done.stderr.count("\n") == 1
     assert not list(tmp_path.iterdir())

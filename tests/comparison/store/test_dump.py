@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 import torch
 
+from comparison.numerics.weight_record import WeightRecord
+from comparison.numerics.weight_sketch import sketch_weight
 from comparison.schema.errors import (
     BadInputError,
     CorruptFileError,
@@ -21,6 +23,8 @@ from comparison.schema.manifest import CaptureCertificate, RawTensor
 from comparison.store.dump import Dump, open_dump
 from comparison.store.manifest_file import write_manifest
 from comparison.store.max_file import write_max_file
+from comparison.store.safetensors_file import write_safetensors
+from comparison.store.weights_file import WEIGHTS_NAME, write_weights
 from tests.comparison.dumps import make_manifest, numbers, write_dump, write_step
 
 ONE = np.ones(3, np.float32)
@@ -388,4 +392,28 @@ def test_a_manifest_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
     write_dump(tmp_path, [{"a": ONE}])
     (tmp_path / "manifest.json").write_text("{")
     with pytest.raises(CorruptFileError, match=r"manifest\.json: expected JSON"):
+        open_dump(tmp_path)
+
+
+def test_weights_beside_the_tensors_of_a_run_are_none_of_them_without_a_manifest(
+    tmp_path: Path,
+) -> None:
+    write_step(tmp_path / "0", {"a": numbers(3, 5)})
+    weights = sketch_weight("w", numbers(3, 5))
+    write_weights(tmp_path / WEIGHTS_NAME, WeightRecord(weights=(weights,)))
+    dump = open_dump(tmp_path)
+    assert [entry.name for entry in dump.entries] == ["a"]
+    assert dump.complete
+    assert dump.notes == (
+        f"1 file(s) of weights, no tensors of the run, in {tmp_path} left out: {WEIGHTS_NAME}",
+    )
+    write_safetensors(tmp_path / WEIGHTS_NAME, {"w": numbers(3, 5).astype(float)}, metadata={})
+    assert [entry.name for entry in open_dump(tmp_path).entries] == ["a"]  # a checkpoint's
+
+
+def test_tensors_of_a_folder_made_by_hand_may_lie_in_a_file_of_that_name(tmp_path: Path) -> None:
+    write_safetensors(tmp_path / WEIGHTS_NAME, {"w": numbers(3, 5).astype(float)}, metadata={})
+    assert [entry.name for entry in open_dump(tmp_path).entries] == ["w"]
+    write_weights(tmp_path / WEIGHTS_NAME, WeightRecord(weights=()))
+    with pytest.raises(BadInputError, match="no tensors of the run"):
         open_dump(tmp_path)
