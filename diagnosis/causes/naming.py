@@ -9,7 +9,7 @@ import numpy as np
 
 from comparison.schema.diagnosis import Cause
 from diagnosis.causes.advice import ADVICE
-from diagnosis.causes.confidence import of_finding
+from diagnosis.causes.confidence import of_finding, share_of
 from diagnosis.causes.region import Region
 from diagnosis.causes.search import CANNOT_RUN, Explanation, Finding, explain
 from diagnosis.causes.table import SIGNS, TRIALS
@@ -68,7 +68,7 @@ def named(found: Explanation) -> Cause:
         return Cause(
             id=sign.cause,
             evidence=sign.says,
-            confidence=sign.weight,
+            confidence=round(min(sign.weight, share_of(sign.cause)), 2),
             advice=ADVICE.get(sign.cause, ""),
         )
     nearest = "" if found.nearest is None else f"; the nearest: it {found.nearest.says}"

@@ -10,6 +10,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from comparison.schema.diagnosis import Cause, Diagnosis
 from diagnosis.causes import advice, table
+from diagnosis.causes.confidence import share_of
 from diagnosis.diff_models import diff_models
 
 ROWS = [[5, 9, 2, 33, 60, 7, 7, 41, 12, 3, 18], [8, 44, 1, 30, 6, 2, 21]]
@@ -112,7 +113,8 @@ def test_cause_is_named_with_its_evidence(reference: LlamaForCausalLM, name: str
     assert (found.id, found.residual is not None) == (cause, True), found
     assert evidence in found.evidence
     assert found.residual < 15 < found.unexplained
-    assert 0.5 < found.confidence <= 1.0
+    assert found.confidence is not None
+    assert 0.0 < found.confidence <= share_of(cause) + 0.005
 
 
 def test_a_fault_of_no_known_kind_is_not_named(reference: LlamaForCausalLM) -> None:
@@ -160,3 +162,10 @@ def test_sentence_tells_the_number(reference: LlamaForCausalLM) -> None:
 def test_every_cause_has_advice() -> None:
     files = {trials.__module__.rpartition(".")[2] for trials in (*table.TRIALS, *table.SIGNS)}
     assert files - {"mask_tensor"} <= set(advice.ADVICE)
+
+
+def test_confidence_is_what_was_counted() -> None:
+    assert share_of("activation") > 0.9  # 15 of 15
+    assert share_of("weights") < 0.5  # 28 of 59
+    assert share_of("never named") == 0.5
+    assert {cause for cause in advice.ADVICE if share_of(cause) >= 1.0} == set()

@@ -1,0 +1,1 @@
+"""Which models skip which of the tests that all models inherit."""
