@@ -101,14 +101,14 @@ def _scale_in_batches(model: Any) -> None:
 
 
 def _come_and_go(model: Any) -> None:
-    """Scale the attention in every run but the second."""
+    """Scale the attention in every run but the second; a call without hooks follows each."""
     attention = model.model.layers[1].self_attn
     run, calls = attention.forward, [0]
 
     def forward(hidden_states: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
         calls[0] += 1
         output = run(hidden_states, *args, **kwargs)
-        return (output[0] * (1.0 if 3 < calls[0] <= 6 else 1.01), *output[1:])
+        return (output[0] * (1.0 if 4 < calls[0] <= 7 else 1.01), *output[1:])
 
     attention.forward = forward
 

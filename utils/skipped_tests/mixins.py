@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from utils.skipped_tests.test_file import (
+from utils.skipped_tests.source_file import (
     FunctionNode,
     TestFile,
     UnreadableFileError,

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from utils.skipped_tests.test_file import FunctionNode, TestFile
+    from utils.skipped_tests.source_file import FunctionNode, TestFile
 
 _ALWAYS: Final = frozenset({"unittest.skip", "unittest.case.skip", "pytest.mark.skip"})
 _ON_CONDITION: Final = {

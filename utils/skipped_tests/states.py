@@ -18,7 +18,7 @@ from utils.skipped_tests.skips import (
     mark_skips,
     skip_of_value,
 )
-from utils.skipped_tests.test_file import FunctionNode, TestFile
+from utils.skipped_tests.source_file import FunctionNode, TestFile
 
 # Every class of model tests carries it: without torch none of them runs, with it all do.
 _TAKEN_FOR_GRANTED = "require_torch"
