@@ -176,7 +176,9 @@ class _Diagnosing:
         guilty = [check for check in suspects if check.name not in cleared]
         harmless += tuple(harmless_choices(checks))
         unbroken = checker.checks(unpinned=set(candidate.names()) - settled_choices(checks))
-        reasons = self._reasons(checker, checks, guilty)
+        # What goes into a layer that only one side has is wrong for that, and nothing else.
+        to_explain = [check for check in guilty if not (layers and check.is_input)]
+        reasons = self._reasons(checker, checks, to_explain)
         diagnosis = self._judge(traced, candidate, checks, guilty, harmless, unbroken, reasons)
         finding = Finding(
             diagnosis=replace(
