@@ -1,0 +1,1 @@
+"""Call-tree traces: read, paired and compared."""

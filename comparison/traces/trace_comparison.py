@@ -1,0 +1,201 @@
+"""Compares two traces, or a trace and a dump, call by call."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from comparison.schema.errors import BadInputError, MissingPathError, NothingComparedError
+from comparison.schema.tolerance import Tolerance
+from comparison.schema.trace_comparison import (
+    CallVerdict,
+    ComparedCall,
+    TraceComparison,
+    ValueDifference,
+)
+from comparison.store.dump import open_dump
+from comparison.traces.first_difference import CallEvents, find_first
+from comparison.traces.trace_dump import dump_calls
+from comparison.traces.trace_file import TraceCall, TracedValue, find_trace, read_trace
+from comparison.traces.trace_tree import PairedCall, pair_traces, pair_with_dump
+from comparison.traces.trace_values import difference_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Paired:
+    root: PairedCall
+    is_whole: bool = True
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Rules:
+    """How values are compared.
+
+    Attributes:
+        tolerance: what is allowed.
+        is_whole: whether a call holds all of its values, as in two traces; a dump may lack some.
+    """
+
+    tolerance: Tolerance
+    is_whole: bool
+
+
+def compare_traces(reference: Path, candidate: Path, tolerance: Tolerance) -> TraceComparison:
+    """Compare two traces, or a trace and a dump.
+
+    Args:
+        reference: file or folder of a trace, or a dump, that is taken to be right.
+        candidate: the same, in question.
+        tolerance: what is allowed. NaN, and infinity of one sign, on both sides are equal.
+
+    Raises:
+        MissingPathError: nothing lies there.
+        BadInputError: a trace or dump that cannot be read, or two dumps.
+        NothingComparedError: no value is on both sides.
+    """
+    tolerance = Tolerance(rtol=tolerance.rtol, atol=tolerance.atol, equal_nan=True, equal_inf=True)
+    paired = _read(reference, candidate)
+    events: list[CallEvents] = []
+    root = _compare(paired.root, _Rules(tolerance=tolerance, is_whole=paired.is_whole), events)
+    compared = sum(call.compared for call in root.walk())
+    if not compared:
+        raise NothingComparedError(
+            f"no value of {reference} is in {candidate}, too: expected traces of one model, whose "
+            "calls have the same module_path below the model"
+        )
+    return TraceComparison(
+        reference=str(reference),
+        candidate=str(candidate),
+        tolerance=tolerance,
+        root=root,
+        first=find_first(events),
+        compared=compared,
+        notes=paired.notes,
+    )
+
+
+def _read(reference: Path, candidate: Path) -> _Paired:
+    files = [_trace_at(reference), _trace_at(candidate)]
+    if files[0] is None and files[1] is None:
+        raise BadInputError(
+            f"expected a trace (*_debug_tree_*.json) in {reference} or {candidate}, found none; "
+            "compare_tensors compares two dumps"
+        )
+    if files[0] is not None and files[1] is not None:
+        return _Paired(root=pair_traces(read_trace(files[0]), read_trace(files[1])))
+    trace_is_reference = files[0] is not None
+    trace = read_trace(files[0] or files[1] or reference)
+    dump = open_dump(candidate if trace_is_reference else reference)
+    found = dump_calls(dump, (call.key for call in _walk(trace)))
+    root = pair_with_dump(trace, found.calls, trace_is_reference=trace_is_reference)
+    return _Paired(root=root, is_whole=False, notes=(*dump.notes, *found.notes))
+
+
+def _trace_at(path: Path) -> Path | None:
+    try:
+        if path.exists():
+            return find_trace(path)
+    except OSError as error:
+        raise BadInputError(f"cannot read {path}: {error.strerror}") from None
+    raise MissingPathError(f"expected a trace or a dump, found nothing at {path}")
+
+
+def _walk(call: TraceCall) -> Iterator[TraceCall]:
+    yield call
+    for child in call.children:
+        yield from _walk(child)
+
+
+def _compare(pair: PairedCall, rules: _Rules, events: list[CallEvents]) -> ComparedCall:
+    """Compare a call: what it is given, the calls inside, what it returns, in that order."""
+    begin = CallEvents(pair=pair, is_end=False)
+    events.append(begin)
+    if pair.both is None:
+        return _lone(pair, begin, rules, events)
+    left, right = pair.both
+    _compare_values(left.inputs, right.inputs, rules, begin)
+    children = tuple(_compare(child, rules, events) for child in pair.children)
+    end = CallEvents(pair=pair, is_end=True)
+    events.append(end)
+    _compare_values(left.outputs, right.outputs, rules, end)
+    if left.raised != right.raised:
+        what = f"raised {left.raised or 'nothing'} against {right.raised or 'nothing'}"
+        end.differences.append(ValueDifference(name="call", what=what))
+    compared = begin.compared + end.compared
+    differences = (*begin.differences, *end.differences)
+    unequal = CallVerdict.EQUAL if compared else CallVerdict.NOT_COMPARED
+    return _compared_call(
+        pair, CallVerdict.DIFFERS if differences else unequal, compared, differences, children
+    )
+
+
+def _lone(
+    pair: PairedCall, begin: CallEvents, rules: _Rules, events: list[CallEvents]
+) -> ComparedCall:
+    """Take a call that one side lacks, by what is inside or as a whole."""
+    if pair.is_absent:
+        children = tuple(_compare(child, rules, events) for child in pair.children)
+        return _compared_call(pair, CallVerdict.ABSENT, 0, (), children)
+    verdict = CallVerdict.CANDIDATE_ONLY if pair.reference is None else CallVerdict.REFERENCE_ONLY
+    begin.differences.append(ValueDifference(name="call", what=f"in the {verdict}"))
+    children = tuple(_compare(child, rules, []) for child in pair.children)
+    return _compared_call(pair, verdict, 0, tuple(begin.differences), children)
+
+
+def _compared_call(
+    pair: PairedCall,
+    verdict: CallVerdict,
+    compared: int,
+    differences: tuple[ValueDifference, ...],
+    children: tuple[ComparedCall, ...],
+) -> ComparedCall:
+    return ComparedCall(
+        reference=None if pair.reference is None else pair.reference.path,
+        candidate=None if pair.candidate is None else pair.candidate.path,
+        number=pair.one.number,
+        verdict=verdict,
+        compared=compared,
+        differences=differences,
+        children=children,
+        has_difference=bool(differences) or any(child.has_difference for child in children),
+        size=1 + sum(child.size for child in children),
+    )
+
+
+def _compare_values(
+    left: Mapping[str, TracedValue],
+    right: Mapping[str, TracedValue],
+    rules: _Rules,
+    events: CallEvents,
+) -> None:
+    found = set()
+    for name, value in left.items():
+        other_name = _other_name(name, left, right)
+        other = right.get(other_name)
+        if other is None:
+            continue
+        found |= {name, other_name}
+        events.compared += 1
+        what = difference_of(value, other, rules.tolerance)
+        if what is not None:
+            events.differences.append(ValueDifference(name=name, what=what))
+    if rules.is_whole and left and right:  # one trace may hold outputs where the other has none
+        for side, values in (("reference", left), ("candidate", right)):
+            events.differences += [
+                ValueDifference(name=name, what=f"in the {side} only")
+                for name in values
+                if name not in found
+            ]
+
+
+def _other_name(
+    name: str, left: Mapping[str, TracedValue], right: Mapping[str, TracedValue]
+) -> str:
+    """Find a sole output, which is `output` or the first of several."""
+    if name in right:
+        return name
+    if name == "output":
+        return "output_0"
+    return "output" if name == "output_0" and "output" not in left else name

@@ -1,0 +1,211 @@
+"""Compares one value of two traces: all of a tensor where both hold it, else what both tell."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from comparison.numerics.dtypes import Array, Kind, dtype_name, kind_of, widen_into
+from comparison.numerics.metrics import measure
+from comparison.schema.outcome import Compared, Judged, KindDiffers, Metrics, ShapeDiffers
+from comparison.schema.tolerance import Tolerance
+from comparison.traces.shown_numbers import ShownNumber, numbers_in
+from comparison.traces.trace_file import TracedTensor, TracedValue
+
+_MOST_SHOWN = 10_000  # ten times what torch prints as a whole by default
+_ROUNDING = 1e-6  # of a mean or deviation in float32, relative to the greatest number
+
+
+def difference_of(
+    reference: TracedValue, candidate: TracedValue, tolerance: Tolerance
+) -> str | None:
+    """Say how two values differ, None where they do not.
+
+    Args:
+        reference: what is taken to be right.
+        candidate: what is in question.
+        tolerance: what is allowed.
+
+    Raises:
+        BadInputError: the file of a tensor cannot be read.
+    """
+    if isinstance(reference, str) or isinstance(candidate, str):
+        if reference == candidate:
+            return None
+        return f"{_shown(reference)} against {_shown(candidate)}"
+    if reference.load is not None and candidate.load is not None:
+        return _measured(reference.load(), candidate.load(), tolerance)
+    left, right = _Told.of(reference), _Told.of(candidate)
+    return _compare_told(left, right, tolerance)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Told:
+    """What is known of a tensor.
+
+    Attributes:
+        tensor: its description.
+        text: how it was printed, None where the trace does not say.
+        numbers: all of its numbers, or those shown; None where they are not known.
+    """
+
+    tensor: TracedTensor
+    text: str | None
+    numbers: Callable[[], list[ShownNumber] | None]
+
+    @classmethod
+    def of(cls, tensor: TracedTensor) -> _Told:
+        if tensor.load is not None:
+            array = tensor.load()
+            return cls(tensor=_described(array), text=None, numbers=partial(_numbers_of, array))
+        text = tensor.text
+        return cls(
+            tensor=tensor,
+            text=text,
+            numbers=lambda: None if text is None else numbers_in(text),
+        )
+
+
+def _numbers_of(array: Array) -> list[ShownNumber] | None:
+    """Give the numbers of a whole tensor that may be shown as a whole, too."""
+    if array.size > _MOST_SHOWN or kind_of(array.dtype) is Kind.COMPLEX:
+        return None
+    return [ShownNumber(value=value, unit=0.0) for value in _widened(array).ravel().tolist()]
+
+
+def _widened(array: Array) -> Array:
+    wide = np.empty(array.shape, np.float64)
+    widen_into(array, wide)
+    return wide
+
+
+def _shown(value: TracedValue) -> str:
+    return f"{value:.60}" if isinstance(value, str) else f"a tensor of {value.dtype}"
+
+
+def _measured(reference: Array, candidate: Array, tolerance: Tolerance) -> str | None:
+    outcome = measure(reference, candidate, tolerance=tolerance)
+    match outcome:
+        case ShapeDiffers(reason=reason):
+            return f"shape {reason}"
+        case KindDiffers():
+            return f"dtype {outcome.reference_dtype} against {outcome.candidate_dtype}"
+        case Compared(judgement=Judged(failed=failed, total=total)) if failed:
+            text = f"{failed} of {total} elements differ"
+            if isinstance(outcome.metrics, Metrics):
+                text += f", greatest absolute difference {_extreme(outcome.metrics)}"
+            return text
+    if outcome.dtype_differs:
+        return f"dtype {outcome.reference_dtype} against {outcome.candidate_dtype}"
+    return None
+
+
+def _extreme(metrics: Metrics) -> str:
+    greatest = metrics.greatest_absolute
+    return f"{greatest.value:.6g} at index {greatest.index}"
+
+
+def _described(array: Array) -> TracedTensor:
+    """Describe a whole tensor as a trace does, with a rounding for float32's statistics."""
+    kind = kind_of(array.dtype)
+    shape, name = tuple(array.shape), dtype_name(array.dtype)
+    if kind is Kind.COMPLEX or array.size == 0:
+        return TracedTensor(shape=shape, dtype=name)
+    wide = _widened(array)
+    with np.errstate(invalid="ignore", over="ignore"):
+        found = {"mean": wide.mean(), "min": wide.min(), "max": wide.max()}
+        if wide.size > 1:
+            found["std"] = wide.std(ddof=1)
+        rounding = _ROUNDING * float(np.abs(wide).max())
+    return TracedTensor(
+        shape=shape,
+        dtype=name,
+        statistics={
+            key: ShownNumber(value=float(value), unit=rounding if math.isfinite(rounding) else 0.0)
+            for key, value in found.items()
+        },
+    )
+
+
+def _compare_told(left: _Told, right: _Told, tolerance: Tolerance) -> str | None:
+    """Compare what both sides tell: shape, dtype, statistics, and numbers."""
+    reference, candidate = left.tensor, right.tensor
+    if reference.shape != candidate.shape:
+        return f"shape {reference.shape} against {candidate.shape}"
+    if reference.dtype != candidate.dtype and not _both_integers(reference.dtype, candidate.dtype):
+        return f"dtype {reference.dtype} against {candidate.dtype}"
+    by_statistics = _statistics_differ(reference.statistics, candidate.statistics, tolerance)
+    if by_statistics is not None or (left.text is not None and left.text == right.text):
+        return by_statistics
+    return _numbers_differ(left, right, tolerance)
+
+
+def _both_integers(reference: str, candidate: str) -> bool:
+    return all(name.startswith(("int", "uint")) for name in (reference, candidate))
+
+
+def _statistics_differ(
+    reference: Mapping[str, ShownNumber],
+    candidate: Mapping[str, ShownNumber],
+    tolerance: Tolerance,
+) -> str | None:
+    # Where each element moves by rtol of itself, mean and deviation move by rtol of the greatest.
+    ends = [abs(reference[name].value) for name in ("min", "max") if name in reference]
+    greatest = max((end for end in ends if math.isfinite(end)), default=0.0)
+    found = []
+    for name in reference.keys() & candidate.keys():
+        left, right = reference[name], candidate[name]
+        scale = max(greatest, abs(left.value) if math.isfinite(left.value) else 0.0)
+        if not _close(left, right, tolerance.allowed(scale), tolerance):
+            found.append(f"{name} {left.value:.6g} against {right.value:.6g}")
+    return ", ".join(sorted(found)) or None
+
+
+def _numbers_differ(reference: _Told, candidate: _Told, tolerance: Tolerance) -> str | None:
+    left, right = reference.numbers(), candidate.numbers()
+    if left is None or right is None or len(left) != len(right):
+        # A text that is abbreviated tells nothing about a whole tensor.
+        texts = reference.text is not None and candidate.text is not None
+        return "the texts differ" if texts else None
+    exact = not reference.tensor.dtype.startswith(("float", "bfloat"))
+    allowed: Callable[[float], float] = _nothing if exact else partial(_allowed, tolerance)
+    failed = [
+        (a, b)
+        for a, b in zip(left, right, strict=True)
+        if not _close(a, b, allowed(a.value), tolerance)
+    ]
+    if not failed:
+        return None
+    greatest = max(abs(b.value - a.value) for a, b in failed)
+    return (
+        f"{len(failed)} of {len(left)} numbers shown differ, greatest absolute difference "
+        f"{greatest:.6g}"
+    )
+
+
+def _nothing(_value: float) -> float:
+    return 0.0
+
+
+def _allowed(tolerance: Tolerance, value: float) -> float:
+    return tolerance.allowed(value) if math.isfinite(value) else 0.0
+
+
+def _close(
+    reference: ShownNumber, candidate: ShownNumber, allowed: float, tolerance: Tolerance
+) -> bool:
+    """Compare numbers that were rounded when they were shown.
+
+    Without a tolerance numbers of equal precision must be the same.
+    """
+    left, right = reference.value, candidate.value
+    if not (math.isfinite(left) and math.isfinite(right)):
+        return left == right or (math.isnan(left) and math.isnan(right))
+    exact = tolerance.rtol == 0 and tolerance.atol == 0
+    same_unit = reference.unit == candidate.unit
+    unit = 0.0 if exact and same_unit else reference.unit + candidate.unit
+    return abs(right - left) <= allowed + unit
