@@ -23,7 +23,7 @@ MOST_CALLS = 1_000_000
 MOST_LEVELS = 100  # of calls within calls, and of containers within containers
 STATISTICS = ("mean", "std", "min", "max")
 
-_SHAPE = re.compile(r"torch\.Size\(\[((?:\d{1,18}(?:, )?)*)\]\)")
+_SHAPE = re.compile(r"torch\.Size\(\[((?:\d{1,18}(?:, \d{1,18})*)?)\]\)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,6 +17,8 @@ from comparison.traces.shown_numbers import ShownNumber, numbers_in
 from comparison.traces.trace_file import TracedTensor, TracedValue
 
 _MOST_SHOWN = 10_000  # ten times what torch prints as a whole by default
+# Sums of such numbers, as in a mask, or of their squares are infinite in float32, not here.
+_OVERFLOWS = 1e15
 _ROUNDING = 1e-6  # of a mean or deviation in float32, relative to the greatest number
 
 
@@ -117,10 +119,13 @@ def _described(array: Array) -> TracedTensor:
         return TracedTensor(shape=shape, dtype=name)
     wide = _widened(array)
     with np.errstate(invalid="ignore", over="ignore"):
-        found = {"mean": wide.mean(), "min": wide.min(), "max": wide.max()}
-        if wide.size > 1:
-            found["std"] = wide.std(ddof=1)
-        rounding = _ROUNDING * float(np.abs(wide).max())
+        greatest = float(np.abs(wide).max())
+        found = {"min": wide.min(), "max": wide.max()}
+        if not greatest > _OVERFLOWS:
+            found["mean"] = wide.mean()
+            if wide.size > 1:
+                found["std"] = wide.std(ddof=1)
+    rounding = _ROUNDING * greatest
     return TracedTensor(
         shape=shape,
         dtype=name,

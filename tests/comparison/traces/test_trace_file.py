@@ -58,6 +58,7 @@ def test_later_calls_are_numbered_by_the_trace_or_by_their_order(tmp_path: Path)
         (node(pruned=[1]), "expected texts as pruned"),
         (node(raised=[]), "expected a text as raised"),
         (node(outputs={**TENSOR, "shape": "torch.Size([x])"}), "as shape of output of 'Net'"),
+        (node(outputs={**TENSOR, "shape": f"torch.Size([{'1' * 5000}x])"}), "as shape of output"),
         (node(outputs={**TENSOR, "mean": 1.5}), "expected a text as mean of output"),
         (node(outputs={**TENSOR, "value": [1]}), "expected lines or the path of a file"),
     ],
