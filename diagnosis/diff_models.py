@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from comparison.align.pairing import Pairing
 from comparison.schema.diagnosis import Diagnosis
 from comparison.schema.errors import BadInputError
 from comparison.schema.manifest import Manifest
@@ -18,8 +17,9 @@ from diagnosis.calibration import Rerun
 from diagnosis.capture_plan import CapturePlan
 from diagnosis.config_audit import audit_config, default_config, max_graphs
 from diagnosis.decoded_text import decoder_of
-from diagnosis.diagnose import DiagnoseOptions, find
-from diagnosis.drill.dump import module_globs, with_inside
+from diagnosis.diagnose import find
+from diagnosis.diff_options import DiffOptions
+from diagnosis.drill.dump import with_inside
 from diagnosis.drill.sides import OFF, DrillPlan, drilled, plan_of_side
 from diagnosis.given_inputs import given_differences, pictures_of, require_pictures
 from diagnosis.inputs import require_one_model
@@ -31,7 +31,6 @@ from diagnosis.module_dump import (
     manifest_of,
     measure_module,
 )
-from diagnosis.name_map import NameMap
 from diagnosis.output_folders import clear_earlier
 from diagnosis.replay.kept_modules import kept_as_they_are
 from diagnosis.replay.reference_calls import calls_of_manifest
@@ -50,78 +49,17 @@ from diagnosis.side_runs import (
 )
 from diagnosis.sides import EngineSide, SideSpec, parse_side
 from diagnosis.two_dumps import diagnose_dumps
-from diagnosis.two_passes import DEFAULT_MAX_BYTES, Passes
+from diagnosis.two_passes import Passes
 from diagnosis.vote import Finding, vote
 from oracles.registry import PIPELINE_ORACLES
 from test_common.debug_options import DebugOptions
+
+__all__ = ["DiffOptions", "diff_models", "diff_sides"]
 
 if TYPE_CHECKING:
     import torch
 
     from oracles.oracle import PipelineOracle
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DiffOptions:
-    """How to diff.
-
-    Attributes:
-        run: how sides that are engines are run.
-        output: folder that keeps the dumps of these; None for one that goes away.
-        keep_going: replay also where the runs were given unlike inputs.
-        names: pairs of tensors, instead of those found.
-        on_paired: is told what was paired, once a candidate.
-        max_bytes: greatest size of a dump; a larger one is made in two passes, a coarse one of
-            what layers give and a fine one of the suspect layers.
-        tell: is told what takes a while, before it is done, and what was written.
-        progress: is told what is under way.
-        calibrate: whether to run the candidate again and raise the limits of tensors to what its
-            own jitter explains.
-        audit_config: whether to list the fields of the configuration that the reference reads and
-            that do not reach the candidate; of engines only.
-        drill: module of the candidate whose operations are captured as it is run; `off` for
-            looking below no module. None for looking below the culprit where that is cheap: on
-            Torch.
-        command: what the user ran, for telling what to run next.
-        repro: folder that gets the fault by itself, to attach to a bug report; new or empty.
-    """
-
-    run: RunOptions = field(default_factory=RunOptions)
-    output: Path | None = None
-    keep_going: bool = False
-    names: NameMap = field(default_factory=dict)
-    on_paired: Callable[[Pairing], None] = lambda pairing: None
-    max_bytes: int = DEFAULT_MAX_BYTES
-    tell: Callable[[str], None] = lambda text: None
-    progress: Callable[[str], None] = lambda text: None
-    calibrate: bool = False
-    audit_config: bool = False
-    drill: str | None = None
-    command: str = "diff_models ..."
-    repro: Path | None = None
-
-    @property
-    def operations(self) -> tuple[str, ...]:
-        """Globs of the modules whose operations a candidate that is run captures at once."""
-        return () if self.drill in (None, OFF) else module_globs(self.drill)
-
-    def diagnosing(
-        self, least_modules: int | None = None, reruns: Iterable[Rerun] = ()
-    ) -> DiagnoseOptions:
-        """Return what of it matters to one diagnosis.
-
-        Args:
-            least_modules: how many modules have to be checked for a verdict of agreement.
-            reruns: further runs of the candidate.
-        """
-        return DiagnoseOptions(
-            keep_going=self.keep_going,
-            names=self.names,
-            on_paired=self.on_paired,
-            least_modules=least_modules,
-            reruns=tuple(reruns),
-            progress=self.progress,
-        )
 
 
 def diff_models(

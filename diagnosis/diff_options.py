@@ -1,0 +1,79 @@
+"""How to diff two models."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from comparison.align.pairing import Pairing
+from diagnosis.calibration import Rerun
+from diagnosis.diagnose import DiagnoseOptions
+from diagnosis.drill.dump import module_globs
+from diagnosis.drill.sides import OFF
+from diagnosis.name_map import NameMap
+from diagnosis.side_runs import RunOptions
+from diagnosis.two_passes import DEFAULT_MAX_BYTES
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DiffOptions:
+    """How to diff.
+
+    Attributes:
+        run: how sides that are engines are run.
+        output: folder that keeps the dumps of these; None for one that goes away.
+        keep_going: replay also where the runs were given unlike inputs.
+        names: pairs of tensors, instead of those found.
+        on_paired: is told what was paired, once a candidate.
+        max_bytes: greatest size of a dump; a larger one is made in two passes, a coarse one of
+            what layers give and a fine one of the suspect layers.
+        tell: is told what takes a while, before it is done, and what was written.
+        progress: is told what is under way.
+        calibrate: whether to run the candidate again and raise the limits of tensors to what its
+            own jitter explains.
+        audit_config: whether to list the fields of the configuration that the reference reads and
+            that do not reach the candidate; of engines only.
+        drill: module of the candidate whose operations are captured as it is run; `off` for
+            looking below no module. None for looking below the culprit where that is cheap: on
+            Torch.
+        command: what the user ran, for telling what to run next.
+        repro: folder that gets the fault by itself, to attach to a bug report; new or empty.
+    """
+
+    run: RunOptions = field(default_factory=RunOptions)
+    output: Path | None = None
+    keep_going: bool = False
+    names: NameMap = field(default_factory=dict)
+    on_paired: Callable[[Pairing], None] = lambda pairing: None
+    max_bytes: int = DEFAULT_MAX_BYTES
+    tell: Callable[[str], None] = lambda text: None
+    progress: Callable[[str], None] = lambda text: None
+    calibrate: bool = False
+    audit_config: bool = False
+    drill: str | None = None
+    command: str = "diff_models ..."
+    repro: Path | None = None
+
+    @property
+    def operations(self) -> tuple[str, ...]:
+        """Globs of the modules whose operations a candidate that is run captures at once."""
+        return () if self.drill in (None, OFF) else module_globs(self.drill)
+
+    def diagnosing(
+        self, least_modules: int | None = None, reruns: Iterable[Rerun] = ()
+    ) -> DiagnoseOptions:
+        """Return what of it matters to one diagnosis.
+
+        Args:
+            least_modules: how many modules have to be checked for a verdict of agreement.
+            reruns: further runs of the candidate.
+        """
+        return DiagnoseOptions(
+            keep_going=self.keep_going,
+            names=self.names,
+            on_paired=self.on_paired,
+            least_modules=least_modules,
+            reruns=tuple(reruns),
+            progress=self.progress,
+        )
