@@ -87,7 +87,7 @@ class ModuleCalls:
         self._observer = observer
         self._sees_forward = sees_forward
         self._removers: dict[int, list[Callable[[], None]]] = {}
-        self._open: dict[int, list[_OpenCall]] = {}
+        self._open: dict[tuple[int, int], list[_OpenCall]] = {}  # of a thread and a module
 
     def is_attached(self, module: torch.nn.Module) -> bool:
         """Tell whether calls of a module are told."""
@@ -152,7 +152,7 @@ class ModuleCalls:
             try:
                 call.began = self._observer.begin_call_of(module, args, kwargs)
             finally:  # after that: the observer may drop what was left open
-                self._open.setdefault(id(module), []).append(call)
+                self._open.setdefault(_thread_and(module), []).append(call)
 
     def _end(
         self, module: torch.nn.Module, args: tuple[Any, ...], kwargs: Any, outputs: Any
@@ -163,10 +163,12 @@ class ModuleCalls:
         if torch.compiler.is_compiling():
             return
         with self.mutex:
-            calls = self._open.get(id(module))
+            calls = self._open.get(_thread_and(module))
             if not calls:
                 return
             call = calls.pop()
+            if not calls:
+                del self._open[_thread_and(module)]
             raised = sys.exc_info()[1]
             died = outputs is None and raised is not None and raised is not call.handled
             if died:
@@ -220,6 +222,10 @@ def is_callable(module: torch.nn.Module) -> bool:
     import torch
 
     return "forward" in vars(module) or type(module).forward is not torch.nn.Module.forward
+
+
+def _thread_and(module: torch.nn.Module) -> tuple[int, int]:
+    return threading.get_ident(), id(module)
 
 
 def _uncover_forward(module: torch.nn.Module, before: Callable[..., Any] | None) -> None:

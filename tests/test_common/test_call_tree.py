@@ -22,6 +22,18 @@ class _Doubles(nn.Module):
         return self.part(x) * 2
 
 
+class _Meets(_Doubles):
+    """Ends no call before all threads are inside of theirs."""
+
+    def __init__(self, together: threading.Barrier) -> None:
+        super().__init__()
+        self._together = together
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self._together.wait(timeout=60)
+        return super().forward(x)
+
+
 def _capture(model: nn.Module, trees: list[CallNode], **scope: bool) -> CallTreeCapture:
     capture = CallTreeCapture(
         model, lambda: ValueDescriber(files=None), trees.append, scope=CallTreeScope(**scope)
@@ -56,12 +68,10 @@ def test_parts_called_from_outside_are_told_where_asked_for() -> None:
 
 def test_calls_of_several_threads_do_not_mix() -> None:
     trees: list[CallNode] = []
-    model = _Doubles()
+    model = _Meets(threading.Barrier(4))
     capture = _capture(model, trees)
-    together = threading.Barrier(4)
 
     def run() -> None:
-        together.wait()
         for _ in range(5):
             model(torch.ones(1, 3))
 
@@ -72,7 +82,7 @@ def test_calls_of_several_threads_do_not_mix() -> None:
         thread.join()
     capture.detach()
     assert len(trees) == 20
-    assert all([c.path for c in tree.children] == ["_Doubles.part"] for tree in trees)
+    assert all([c.path for c in tree.children] == ["_Meets.part"] for tree in trees)
 
 
 class _FullDisk:
