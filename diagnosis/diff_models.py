@@ -21,6 +21,7 @@ from diagnosis.diagnose import find
 from diagnosis.diff_options import DiffOptions
 from diagnosis.drill.dump import with_inside
 from diagnosis.drill.sides import OFF, DrillPlan, drilled, plan_of_side
+from diagnosis.fma_check import require_max, with_fma_note
 from diagnosis.given_inputs import given_differences, pictures_of, require_pictures
 from diagnosis.inputs import require_one_model
 from diagnosis.module_dump import (
@@ -116,6 +117,8 @@ def diff_sides(
     Returns:
         The candidate's diagnosis; of several, one that joins theirs.
     """
+    if options.check_fma:
+        require_max(candidates)
     require_new_folder(options.repro, overwrite=options.run.overwrite)
     if options.audit_config:
         options = replace(options, run=replace(options.run, watch_config=True))
@@ -168,7 +171,12 @@ def _find_side(
     how = plan_of_side(
         spec, wrong.dump, folder.with_name(f"{folder.name}-drill"), run, command=options.command
     )
-    return drilled(found, replace(how, is_off=options.drill == OFF))
+    found = drilled(found, replace(how, is_off=options.drill == OFF, asked=options.asked_below))
+    if options.check_fma:
+        options.tell("building three small graphs on MAX, to see how multiply-adds are rounded")
+        encoding = None if wrong.dump.manifest is None else wrong.dump.manifest.encoding
+        found = replace(found, diagnosis=with_fma_note(found.diagnosis, spec, encoding))
+    return found
 
 
 def _run_reference(

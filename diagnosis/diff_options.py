@@ -34,6 +34,8 @@ class DiffOptions:
             own jitter explains.
         audit_config: whether to list the fields of the configuration that the reference reads and
             that do not reach the candidate; of engines only.
+        check_fma: whether to measure on MAX, with a graph whole and split, if it rounds a
+            multiply-add once; for candidates that run there.
         drill: module of the candidate whose operations are captured as it is run; `off` for
             looking below no module. None for looking below the culprit where that is cheap: on
             Torch.
@@ -51,14 +53,20 @@ class DiffOptions:
     progress: Callable[[str], None] = lambda text: None
     calibrate: bool = False
     audit_config: bool = False
+    check_fma: bool = False
     drill: str | None = None
     command: str = "diff_models ..."
     repro: Path | None = None
 
     @property
+    def asked_below(self) -> str | None:
+        """The module that the user wants to look below."""
+        return None if self.drill == OFF else self.drill
+
+    @property
     def operations(self) -> tuple[str, ...]:
         """Globs of the modules whose operations a candidate that is run captures at once."""
-        return () if self.drill in (None, OFF) else module_globs(self.drill)
+        return module_globs(self.asked_below)
 
     def diagnosing(
         self, least_modules: int | None = None, reruns: Iterable[Rerun] = ()

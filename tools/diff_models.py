@@ -55,6 +55,7 @@ if TYPE_CHECKING:
 @click.option("--drill", metavar="MODULE|off", help="Capture and pair the operations below it.")
 @click.option("--calibrate", is_flag=True, help="Run the candidate again, and allow its jitter.")
 @click.option("--audit-config", is_flag=True, help="List config fields without effect.")
+@click.option("--check-fma", is_flag=True, help="Measure how MAX rounds a multiply-add here.")
 @click.option("--repro", type=PathType(), help="New folder: the fault by itself, for a report.")
 @click.option("-o", "--output", type=PathType(), help="Folder that keeps the dumps.")
 @click.option("--overwrite", is_flag=True, help="Replace what an earlier run wrote there.")
@@ -95,6 +96,7 @@ def diff_models(**given: Any) -> int:
         progress=partial(print, flush=True),
         calibrate=given["calibrate"],
         audit_config=given["audit_config"],
+        check_fma=given["check_fma"],
         drill=given["drill"],
         command=shlex.join(["diff_models", *sys.argv[1:]]),
         repro=given["repro"],

@@ -22,7 +22,7 @@ _RUNS = {
     "max_bytes": "--max-bytes",
     "output": "--output",
 }
-_CANDIDATES = {"calibrate": "--calibrate", "drill": "--drill"}
+_CANDIDATES = {"calibrate": "--calibrate", "check_fma": "--check-fma", "drill": "--drill"}
 _LAYOUT = {
     "num_hidden_layers": "--num-hidden-layers",
     "hf_config_overrides": "--hf-config-overrides",

@@ -29,12 +29,14 @@ class DrillPlan:
             the globs; None where that costs too much, or where there is nothing to run.
         advice: what to do for it instead, from the name of the module; None for not saying any.
         is_off: whether nothing is run for it.
+        asked: the module that the user asked for; None where none.
     """
 
     dump: Dump
     run_again: Callable[[tuple[str, ...]], Dump] | None = None
     advice: Callable[[str], str] | None = None
     is_off: bool = False
+    asked: str | None = None
 
 
 def drilled(finding: Finding, plan: DrillPlan) -> Finding:
@@ -51,7 +53,7 @@ def drilled(finding: Finding, plan: DrillPlan) -> Finding:
     found, drill = finding.diagnosis, finding.drill
     finding = replace(finding, drill=None)  # it holds a model
     if found.culprit is None or drill is None or found.culprit.side is not Side.CANDIDATE:
-        return finding
+        return finding if plan.asked is None else _not_looked_into(finding, plan.asked)
     module = found.culprit.candidate_module or found.culprit.module
     if drill.module != found.culprit.module:  # a mask is blamed on the attention that it is for
         note = f"{found.culprit.tensor} is made by {drill.module}, not below {module}"
@@ -95,6 +97,14 @@ def plan_of_side(
             f"{command} --drill {shlex.quote(module)}"
         ),
     )
+
+
+def _not_looked_into(finding: Finding, asked: str) -> Finding:
+    note = (
+        f"below {asked}: its operations were captured, and not judged, since no module of the "
+        "candidate is blamed; with --output they stay in its dump"
+    )
+    return replace(finding, diagnosis=_noted(finding.diagnosis, note))
 
 
 def _advice_for_dump(module: str) -> str:

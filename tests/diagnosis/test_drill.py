@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,12 @@ from comparison.report.diagnosis_json import diagnosis_to_dict
 from comparison.report.diagnosis_text import diagnosis_lines
 from comparison.schema.diagnosis import Diagnosis, Judgement, Operation
 from comparison.schema.errors import CorruptFileError
+from comparison.store.dump import open_dump
 from diagnosis.diff_models import DiffOptions, diff_models
 from diagnosis.drill.dump import module_globs
+from diagnosis.drill.sides import DrillPlan, drilled
 from diagnosis.module_dump import ModuleInputs, dump_module
+from diagnosis.vote import Finding
 from tests.test_common.tiny_models import tiny_llama
 
 _ROWS = [list(range(3, 16)), [7, 9, 2, 30, 31, 5, 8, 4, 11]]
@@ -232,6 +236,14 @@ def test_agreement_has_no_operation_and_runs_nothing_again(tmp_path: Path) -> No
     assert found.verdict is Judgement.AGREE
     assert found.operation is None
     assert not (tmp_path / "candidate-drill").exists()
+
+
+def test_a_module_that_was_asked_for_is_told_of_though_nothing_is_wrong(tmp_path: Path) -> None:
+    agreed = Finding(diagnosis=_found(lambda model: None), guilty={})
+    plan = DrillPlan(dump=open_dump(_dump_with_operations(tmp_path / "d", _gelu, [_MLP])[1]))
+    assert drilled(agreed, plan).diagnosis.notes == agreed.diagnosis.notes
+    *_, note = drilled(agreed, replace(plan, asked=_MLP)).diagnosis.notes
+    assert note.startswith(f"below {_MLP}: its operations were captured, and not judged")
 
 
 def test_off_runs_nothing_again(tmp_path: Path) -> None:
