@@ -2,11 +2,10 @@
 
 import dataclasses
 import json
-from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-from comparison.schema.errors import BadInputError, CorruptFileError, UnsupportedFormatError
+from comparison.schema.errors import UnsupportedFormatError
 from comparison.schema.json_values import strict_json_value
 from comparison.schema.manifest import (
     SCHEMA_VERSION,
@@ -19,13 +18,11 @@ from comparison.schema.manifest import (
     Stretch,
 )
 from comparison.store.atomic_file import write_text
-from comparison.store.regular_file import open_regular
+from comparison.store.json_fields import JsonFields, read_json
 
 MANIFEST_NAME = "manifest.json"
 # More than any run has, and few enough to list.
 _MOST_STEPS = 1_000_000
-
-T = TypeVar("T")
 
 
 def write_manifest(path: Path, manifest: Manifest) -> None:
@@ -45,18 +42,7 @@ def read_manifest(path: Path) -> Manifest:
         CorruptFileError: no file, no JSON, or a value that is missing, absurd or of another type.
         UnsupportedFormatError: a later version of the layout.
     """
-    try:
-        with open_regular(path) as file:
-            text = file.read()
-    except BadInputError:
-        raise
-    except OSError as error:  # a link to nothing, or in a circle
-        raise CorruptFileError(f"{path}: expected a manifest, found {error.strerror}") from None
-    try:
-        value = json.loads(text.decode("utf-8"))
-    except (ValueError, RecursionError) as error:  # of too many digits, too: a bare ValueError
-        raise CorruptFileError(f"{path}: expected JSON, found {error}") from None
-    fields = _Fields(path, value, "the manifest")
+    fields = JsonFields(path, read_json(path, "a manifest"), "the manifest")
     version = fields.integer("schema_version", least=1)
     if version > SCHEMA_VERSION:
         raise UnsupportedFormatError(
@@ -66,76 +52,7 @@ def read_manifest(path: Path) -> Manifest:
     return _manifest(fields)
 
 
-class _Fields:
-    """A JSON object whose values are checked when they are taken."""
-
-    def __init__(self, path: Path, value: Any, where: str) -> None:
-        self._path, self._where = path, where
-        if not isinstance(value, dict):
-            raise self._error("a JSON object", value)
-        self._value: dict[str, Any] = value
-
-    def _error(self, expected: str, found: Any) -> CorruptFileError:
-        return CorruptFileError(
-            f"{self._path}: expected {expected} in {self._where}, found {found!r:.80}"
-        )
-
-    def take(self, key: str, check: type[T] | tuple[type[T], ...], default: Any = ...) -> T:
-        value = self._value.get(key, default)
-        if value is ...:
-            raise CorruptFileError(f"{self._path}: expected {key!r} in {self._where}, found none")
-        if not isinstance(value, check) or (isinstance(value, bool) and check is not bool):
-            raise self._error(f"another type as {key!r}", value)
-        return value
-
-    def text(self, key: str, default: Any = ...) -> str:
-        return self.take(key, str, default)
-
-    def integer(self, key: str, *, least: int = 0, most: int | None = None) -> int:
-        value = self.take(key, int)
-        if value < least or (most is not None and value > most):
-            end = "" if most is None else f" and at most {most}"
-            raise self._error(f"an integer of at least {least}{end} as {key!r}", value)
-        return value
-
-    def optional(self, key: str, check: type[T]) -> T | None:
-        return None if self._value.get(key) is None else self.take(key, check)
-
-    def integers(self, key: str, default: Any = ...) -> tuple[int, ...]:
-        items = self.take(key, list, default)
-        if not all(type(item) is int for item in items):
-            raise self._error(f"integers as {key!r}", items)
-        return tuple(items)
-
-    def texts(self, key: str) -> tuple[str, ...]:
-        items = self.take(key, list, [])
-        if not all(isinstance(item, str) for item in items):
-            raise self._error(f"texts as {key!r}", items)
-        return tuple(items)
-
-    def text_table(self, key: str) -> dict[str, str]:
-        table: Mapping[str, Any] = self.take(key, dict, {})
-        if not all(isinstance(item, str) for item in table.values()):
-            raise self._error(f"texts in {key!r}", table)
-        return dict(table)
-
-    def records(
-        self, key: str, read: "Callable[[_Fields], T]", default: Any = ...
-    ) -> tuple[T, ...]:
-        items = self.take(key, list, default)
-        return tuple(read(self.inner(item, f"{key}[{n}]")) for n, item in enumerate(items))
-
-    def inner(self, value: Any, where: str) -> "_Fields":
-        return _Fields(self._path, value, where)
-
-    def padding(self) -> Padding:
-        value = self.text("padding")
-        if value not in list(Padding):
-            raise self._error(f"a padding of {', '.join(Padding)}", value)
-        return Padding(value)
-
-
-def _manifest(fields: _Fields) -> Manifest:
+def _manifest(fields: JsonFields) -> Manifest:
     certificate = fields.optional("certificate", dict)
     raw_tensors: dict[str, Any] = fields.take("raw_tensors", dict, {})
     return Manifest(
@@ -145,7 +62,7 @@ def _manifest(fields: _Fields) -> Manifest:
         pipeline=fields.text("pipeline"),
         encoding=fields.text("encoding"),
         device=fields.text("device"),
-        padding=fields.padding(),
+        padding=_padding(fields),
         rows=fields.records("rows", _row),
         steps=fields.integer("steps", most=_MOST_STEPS),
         config=fields.take("config", dict, {}),
@@ -169,7 +86,14 @@ def _manifest(fields: _Fields) -> Manifest:
     )
 
 
-def _stretches(fields: _Fields) -> tuple[tuple[Stretch, ...], ...]:
+def _padding(fields: JsonFields) -> Padding:
+    value = fields.text("padding")
+    if value not in list(Padding):
+        raise fields.error(f"a padding of {', '.join(Padding)}", value)
+    return Padding(value)
+
+
+def _stretches(fields: JsonFields) -> tuple[tuple[Stretch, ...], ...]:
     steps: list[Any] = fields.take("stretches", list, [])
     return tuple(
         fields.inner({"step": step}, f"stretches[{number}]").records("step", _stretch)
@@ -177,7 +101,7 @@ def _stretches(fields: _Fields) -> tuple[tuple[Stretch, ...], ...]:
     )
 
 
-def _stretch(fields: _Fields) -> Stretch:
+def _stretch(fields: JsonFields) -> Stretch:
     return Stretch(
         row=fields.integer("row"),
         first=fields.integer("first"),
@@ -185,7 +109,7 @@ def _stretch(fields: _Fields) -> Stretch:
     )
 
 
-def _config_reads(fields: _Fields) -> dict[str, list[str]] | None:
+def _config_reads(fields: JsonFields) -> dict[str, list[str]] | None:
     table = fields.optional("config_reads", dict)
     if table is None:
         return None
@@ -193,7 +117,7 @@ def _config_reads(fields: _Fields) -> dict[str, list[str]] | None:
     return {name: list(inner.texts(name)) for name in table}
 
 
-def _row(fields: _Fields) -> Row:
+def _row(fields: JsonFields) -> Row:
     return Row(
         prompt=fields.optional("prompt", str),
         token_ids=fields.integers("token_ids"),
@@ -201,7 +125,7 @@ def _row(fields: _Fields) -> Row:
     )
 
 
-def _certificate(fields: _Fields) -> CaptureCertificate:
+def _certificate(fields: JsonFields) -> CaptureCertificate:
     return CaptureCertificate(
         registered=fields.integer("registered"),
         fired=fields.integer("fired"),
@@ -210,10 +134,10 @@ def _certificate(fields: _Fields) -> CaptureCertificate:
     )
 
 
-def _skip(fields: _Fields) -> Skip:
+def _skip(fields: JsonFields) -> Skip:
     return Skip(name=fields.text("name"), reason=fields.text("reason"))
 
 
-def _raw_tensor(fields: _Fields) -> RawTensor:
+def _raw_tensor(fields: JsonFields) -> RawTensor:
     shape = fields.integers("shape")
     return RawTensor(dtype=fields.text("dtype"), shape=shape)

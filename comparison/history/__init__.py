@@ -1,0 +1,1 @@
+"""What changed between two reports: saved results, read back and held against each other."""
