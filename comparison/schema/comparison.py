@@ -6,10 +6,12 @@ from enum import StrEnum
 from pathlib import Path
 from typing import assert_never
 
+from comparison.schema.html_summary import html_summary
 from comparison.schema.outcome import (
     Compared,
     Judged,
     KindDiffers,
+    Metrics,
     NotComparable,
     Outcome,
     Shape,
@@ -20,6 +22,7 @@ from comparison.schema.tensor_entry import TensorEntry
 from comparison.schema.tolerance import Tolerance
 
 RESULT_SCHEMA_VERSION = 1
+_ROWS_IN_NOTEBOOKS = 20
 
 
 class Finding(StrEnum):
@@ -198,6 +201,21 @@ class Comparison:
             case _:
                 assert_never(self.verdict)
 
+    def _repr_html_(self) -> str:
+        """Show the verdict and the first pairs that differ in a notebook."""
+        differing = list(self.differing)
+        told = (
+            f"{len(self.pairs)} pairs, {len(differing)} beyond tolerance, "
+            f"{len(self.unpaired)} tensors without counterpart"
+        )
+        heading = ("step", "reference", "candidate", "greatest absolute", "relative L2")
+        rows = [
+            (pair.reference.step, pair.reference.name, pair.candidate.name, *_figures(pair))
+            for pair in differing[:_ROWS_IN_NOTEBOOKS]
+        ]
+        is_good = {Verdict.AGREE: True, Verdict.DIFFER: False}.get(self.verdict)
+        return html_summary(self.verdict, told, is_good=is_good, rows=[heading, *rows])
+
 
 def _finding_of_compared(compared: Compared) -> Finding:
     if compared.dtype_differs or compared.non_finite.differing:
@@ -209,3 +227,10 @@ def _finding_of_compared(compared: Compared) -> Finding:
             return Finding.DIFFERS
         case _:
             return Finding.MEASURED
+
+
+def _figures(pair: Pair) -> tuple[object, object]:
+    metrics = getattr(pair.outcome, "metrics", None)
+    if not isinstance(metrics, Metrics):
+        return None, None
+    return metrics.greatest_absolute.value, metrics.relative_l2

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, assert_never
 
+from comparison.schema.html_summary import html_summary
 from comparison.schema.outcome import Side
 
 DIAGNOSIS_SCHEMA_VERSION = 1
@@ -398,3 +399,20 @@ class Diagnosis:
                 return 2
             case _:
                 assert_never(self.verdict)
+
+    def _repr_html_(self) -> str:
+        """Show the verdict and the guilty modules in a notebook."""
+        heading = ("module", "step", "row", "local error", "rounding explains", "cause")
+        rows = [
+            (
+                item.module,
+                item.spot.step,
+                item.spot.row,
+                item.local_error,
+                item.bound,
+                "" if item.cause is None else item.cause.id,
+            )
+            for item in self.guilty
+        ]
+        is_good = {Judgement.AGREE: True, Judgement.DIVERGE: False}.get(self.verdict)
+        return html_summary(self.verdict, self.sentence, is_good=is_good, rows=[heading, *rows])
