@@ -23,7 +23,10 @@ _STYLES = ("compact", "full", "binary", "binary-max-checkpoint")
 
 @click.command(
     context_settings={"help_option_names": ["-h", "--help"], "show_default": True},
-    epilog="See docs/debug_model.md.",
+    epilog="\b\n"
+    "debug_model --framework max --pipeline tiny-random/llama -o max_tensors/\n"
+    "debug_model --framework torch --pipeline org/model --num-hidden-layers all > torch.log\n\n"
+    "See docs/debug_model.md.",
 )
 @click.option(
     "--framework", type=click.Choice(["max", "torch", "vllm"]), default="max", help="Engine to run."

@@ -75,9 +75,25 @@ class _Interrupt:
 
 def _invoke(command: click.Command) -> int:
     """Run the command's function; click's own `main` ends processes by itself."""
+    asked = os.environ.get(f"_{_program_name().upper()}_COMPLETE")
+    if asked:
+        return _complete(command, asked)
     with command.make_context(_program_name(), sys.argv[1:]) as context:
         result: Any = command.invoke(context)
     return AGREE if result is None else int(result)
+
+
+def _complete(command: click.Command, asked: str) -> int:
+    """Answer a shell: `bash_source` asks for its script, `bash_complete` for what may come next."""
+    from click.shell_completion import shell_complete
+
+    name = _program_name()
+    variable = f"_{name.upper()}_COMPLETE"
+    if shell_complete(command, {}, name, variable, asked):
+        raise click.UsageError(
+            f"{variable} is {asked!r:.40}, expected bash_source, zsh_source or fish_source"
+        )
+    return AGREE
 
 
 def _program_name() -> str:

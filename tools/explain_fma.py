@@ -9,7 +9,8 @@ from tools.entry_point import run_command
 
 @click.command(
     context_settings={"help_option_names": ["-h", "--help"], "show_default": True},
-    epilog="See docs/accuracy-debugging.md.",
+    epilog="\b\nexplain_fma\nexplain_fma --elements 65536 --seed 1\n\n"
+    "See docs/accuracy-debugging.md.",
 )
 @click.option("--elements", type=click.IntRange(min=1), default=4096, help="Elements to compute.")
 @click.option("--seed", type=int, default=0, help="Seed of the random operands.")

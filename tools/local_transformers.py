@@ -7,7 +7,11 @@ import click
 from tools.entry_point import run_command
 
 
-@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.command(
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="\b\nlocal_transformers setup\nlocal_transformers cleanup\n\n"
+    "See docs/accuracy-debugging.md.",
+)
 @click.argument("action", type=click.Choice(["setup", "cleanup"]))
 def local_transformers(action: str) -> int:
     """Make an editable copy of the transformers that debug_model imports, or remove it."""
