@@ -37,6 +37,7 @@ class RunOptions:
         ops: globs of the modules whose operations they capture too.
         watch_config: whether to note which fields of the configuration they read.
         overwrite: whether earlier dumps in their folders may be replaced.
+        verify_capture: whether each is run again without hooks, to see that these change nothing.
     """
 
     pipeline: str | None = None
@@ -52,6 +53,7 @@ class RunOptions:
     ops: tuple[str, ...] = ()
     watch_config: bool = False
     overwrite: bool = False
+    verify_capture: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,6 +174,7 @@ def _debug_options(spec: EngineSide, name: str, folder: Path, options: RunOption
         ops=options.ops,
         weights=True,
         check_observer=True,
+        verify_capture=options.verify_capture,
     )
 
 

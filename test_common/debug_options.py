@@ -49,6 +49,8 @@ class DebugOptions:
         watch_config: whether to note which fields of the configuration the engine's code reads.
         check_observer: whether to run the first step again without hooks, on Torch, and tell
             whether capture changes what the model gives.
+        verify_capture: whether to run all of it again without hooks, on any engine, and tell so of
+            every step.
     """
 
     pipeline: str
@@ -74,6 +76,7 @@ class DebugOptions:
     ops: tuple[str, ...] = ()
     watch_config: bool = False
     check_observer: bool = False
+    verify_capture: bool = False
 
     def __post_init__(self) -> None:
         """Collect all that is wrong with the options.

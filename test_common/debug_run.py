@@ -23,6 +23,7 @@ from test_common.debug_images import images_of_run, taking_images
 from test_common.debug_options import ALL_LAYERS, DebugOptions
 from test_common.dump_writer import DumpWriter
 from test_common.lora_notes import adapter_notes
+from test_common.verified_capture import add_effect, verified
 
 if TYPE_CHECKING:
     import numpy as np
@@ -147,11 +148,15 @@ def _run(
             check_observer=options.check_observer,
         )
         captured = _captured(options.framework, oracle, job)
+        if options.verify_capture and capture:
+            captured = verified(_capture(options.framework), oracle, job, captured)
     if vision is not None:
         captured = replace(captured, notes=(*captured.notes, *vision.notes))
     manifest = completed_manifest(draft, captured)
     if writer is not None and captured.certificate is not None and not captured.manifest_written:
         writer.finish(manifest, captured.certificate)
+    elif writer is not None and options.verify_capture:
+        add_effect(writer.out, captured)
     return DebugRun(
         manifest=manifest,
         logits=captured.logits,

@@ -23,10 +23,7 @@ _STYLES = ("compact", "full", "binary", "binary-max-checkpoint")
 
 @click.command(
     context_settings={"help_option_names": ["-h", "--help"], "show_default": True},
-    epilog="\b\n"
-    "debug_model --framework max --pipeline tiny-random/llama -o max_tensors/\n"
-    "debug_model --framework torch --pipeline org/model --num-hidden-layers all > torch.log\n\n"
-    "See docs/debug_model.md.",
+    epilog="See docs/debug_model.md.",
 )
 @click.option(
     "--framework", type=click.Choice(["max", "torch", "vllm"]), default="max", help="Engine to run."
@@ -62,9 +59,9 @@ _STYLES = ("compact", "full", "binary", "binary-max-checkpoint")
 @click.option("--precision", type=int, default=6, help="Digits behind the point in style full.")
 @click.option("--weights", is_flag=True, help="Write down the weights that the model runs with.")
 @click.option(
-    "--check-observer",
+    "--verify-capture",
     is_flag=True,
-    help="Run the first step again without hooks, and tell whether they change it (Torch).",
+    help="Run again without hooks, and tell whether these change what the model gives.",
 )
 @click.option("--log-hf-downloads", is_flag=True, help="Log what is fetched from the Hub.")
 def debug_model(**given: Any) -> int:

@@ -20,6 +20,7 @@ _RUNS = {
     "device": "--device",
     "prefer_module_v3": "--prefer-module-v3",
     "max_bytes": "--max-bytes",
+    "verify_capture": "--verify-capture",
     "output": "--output",
 }
 _CANDIDATES = {"calibrate": "--calibrate", "check_fma": "--check-fma", "drill": "--drill"}
