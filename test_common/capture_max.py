@@ -11,6 +11,7 @@ from typing import Any
 
 from comparison.schema.errors import AccuracyToolsError, BadInputError, EngineError
 from test_common.capture_job import EMBEDDINGS_TASK, BuildsPipelines, Captured, CaptureJob
+from test_common.capture_progress import writing_shown
 from test_common.max_builder import apply_max_hooks, capture_settings, fewer_layers
 from test_common.max_cpu_patches import max_cpu_patches
 from test_common.max_print_hook import MaxPrintHook
@@ -50,7 +51,8 @@ def capture_on_max(oracle: BuildsPipelines, job: CaptureJob) -> Captured:
             job.on_built()
             if job.weights and job.writer is not None:
                 job.writer.save_weights(weights.record())
-            run = _run(oracle, built, job, printer, prepared)
+            with writing_shown(job.writer, "running on MAX", num_steps=job.num_steps):
+                run = _run(oracle, built, job, printer, prepared)
         return Captured(
             generated=run.generated,
             logits=run.logits,

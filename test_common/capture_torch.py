@@ -10,6 +10,7 @@ from typing import Any
 import numpy.typing as npt
 
 from test_common.capture_job import EMBEDDINGS_TASK, BuildsPipelines, Captured, CaptureJob
+from test_common.capture_progress import writing_shown
 from test_common.console_sink import ConsoleSink
 from test_common.model_banner import print_banner
 from test_common.observer_effect import measured_effect
@@ -62,7 +63,7 @@ def capture_on_torch(oracle: BuildsPipelines, job: CaptureJob) -> Captured:
     if hook is None:
         run = _run(oracle, built, job, hook=None)
     else:
-        with hook:
+        with hook, writing_shown(job.writer, "running on Torch", num_steps=job.num_steps):
             hook.name_layers(built.model)
             run = _run(oracle, built, job, hook=hook)
     effect = None

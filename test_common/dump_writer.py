@@ -33,6 +33,8 @@ from test_common.torch_tensors import plain_copy, same_bytes
 if TYPE_CHECKING:
     import torch
 
+    from test_common.capture_progress import CaptureProgress
+
 
 class DumpWriter:
     """Writes tensors, names and manifest below one folder, and nothing elsewhere.
@@ -47,6 +49,7 @@ class DumpWriter:
         overwrite: whether an earlier dump in it may be replaced.
         style: the kind of files that are written.
         bytes_written: size of all tensor files so far, links counted as nothing.
+        progress: is told of each tensor; None while nobody looks.
     """
 
     def __init__(
@@ -67,6 +70,7 @@ class DumpWriter:
         self.overwrite = overwrite
         self.style = style
         self.bytes_written = 0
+        self.progress: CaptureProgress | None = None
         self._raw_tensors: dict[str, RawTensor] = {}
         self._opened = False
         self._lock: FolderLock | None = None
@@ -140,6 +144,8 @@ class DumpWriter:
     def step(self) -> None:
         """End a step; a step without tensors gets no folder."""
         self._step += 1
+        if self.progress is not None:
+            self.progress.step()
         self._names.clear()
         self._written.clear()
 
@@ -171,6 +177,8 @@ class DumpWriter:
                 self._written[place] = path
             _append_name(folder, name)
         self._names.add(name)
+        if self.progress is not None:
+            self.progress.saved(self.bytes_written)
         return path
 
     def _write(self, copy: torch.Tensor, path: Path, name: str) -> None:
@@ -277,6 +285,9 @@ class DumpWriter:
                 raise UnwritableOutputError(f"step {step} is in {self.out} already")
             folder.rename(final)
             self.bytes_written += sum(path.stat().st_size for path in final.iterdir())
+        if self.progress is not None:
+            self.progress.saved(self.bytes_written, count=len(names))
+            self.progress.step()
         return tuple(missing)
 
     def _printed_by_hand(self, folder: Path, names: Sequence[str], *, suffix: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""Shows what a long run is doing, where somebody looks; quiet in CI."""
+"""Shows what a long run is doing, and how much of it is done, where somebody looks; quiet in CI."""
 
 from __future__ import annotations
 
@@ -6,6 +6,27 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+
+class Advance(Protocol):
+    """Is told how far the work has got."""
+
+    def __call__(self, done: int, total: int | None = None, size_bytes: int = 0) -> None:
+        """Show it.
+
+        Args:
+            done: pieces that are done.
+            total: all pieces, None where that is not known (yet).
+            size_bytes: what was read or written so far.
+        """
+
+
+def _unseen(done: int, total: int | None = None, size_bytes: int = 0) -> None:
+    """Show nothing."""
 
 
 @contextmanager
@@ -32,6 +53,57 @@ def stage(text: str) -> Iterator[None]:
     else:
         print(f"{text} ...", file=sys.stderr, flush=True)
         yield
+
+
+@contextmanager
+def counted(text: str, *, what: str) -> Iterator[Advance]:
+    """Show a stage with how much of it is done and how long the rest takes, on a terminal.
+
+    Anywhere else nothing is shown: this is for work that prints what it finds by itself.
+
+    Args:
+        text: what is done, `comparing`.
+        what: the pieces, `tensors`.
+
+    Yields:
+        A function that is told how far the work has got.
+    """
+    if os.environ.get("CI") or not sys.stderr.isatty():
+        yield _unseen
+        return
+    with _bar(what) as progress:
+        task = progress.add_task(text, total=None, size="")
+
+        def advance(done: int, total: int | None = None, size_bytes: int = 0) -> None:
+            size = f"{size_bytes / 1e6:,.1f} MB" if size_bytes else ""
+            progress.update(task, completed=done, total=total, size=size)
+
+        yield advance
+
+
+@contextmanager
+def _bar(what: str) -> Iterator[Progress]:
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=20),
+        MofNCompleteColumn(),
+        TextColumn(f"{what} {{task.fields[size]}}"),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        yield progress
 
 
 @contextmanager
