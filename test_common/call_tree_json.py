@@ -9,11 +9,12 @@ from typing import Any
 from comparison.store.atomic_file import write_text
 from test_common.call_tree import CallNode
 from test_common.indented_json import indented_json
-from test_common.safetensors_folder import LaterFile
+from test_common.safetensors_folder import LaterFile, plain_file_name
 from test_common.value_description import Described, DescribedTensor
 
 SUMMARY_SUFFIX = "_debug_tree_SUMMARY.json"
 FULL_SUFFIX = "_debug_tree_FULL_TENSORS.json"
+_MOST_BYTES = 200  # of a name, so that the suffix fits behind it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,16 +37,17 @@ def write_tree(folder: Path, name: str, root: CallNode, form: TreeForm) -> None:
 
     Args:
         folder: an existing folder.
-        name: what the files' names begin with.
+        name: what the files' names begin with; encoded where it is no file name.
         root: the outermost call.
         form: what is written.
 
     Raises:
         UnwritableOutputError: the folder cannot be written, or the disk is full.
     """
+    stem = plain_file_name(name, most_bytes=_MOST_BYTES)
     for suffix, full in ((FULL_SUFFIX, True), (SUMMARY_SUFFIX, False)):
         text = indented_json(tree_as_json(root, form, full=full))
-        write_text(folder / f"{name}{suffix}", text)
+        write_text(folder / f"{stem}{suffix}", text)
 
 
 def tree_as_json(node: CallNode, form: TreeForm, *, full: bool) -> dict[str, Any]:

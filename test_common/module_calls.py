@@ -5,9 +5,12 @@ from __future__ import annotations
 import functools
 import sys
 import threading
+import types
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
+
+from test_common.stand_in_forward import BEFORE, function_of, uncover_forward
 
 if TYPE_CHECKING:
     import torch
@@ -97,10 +100,12 @@ class ModuleCalls:
         """Tell of the calls of a module from now on."""
         removers = self._removers.setdefault(id(module), [])  # first: an interrupt may come between
         if self._sees_forward:
-            removers.append(
-                functools.partial(_uncover_forward, module, vars(module).get("forward"))
-            )
-            vars(module)["forward"] = self._watched(module, module.forward)
+            before = vars(module).get("forward")
+            stand_in = self._watched(module, module.forward)
+            stand_in.__dict__[BEFORE] = lambda: None if self.is_attached(module) else (before,)
+            bound = types.MethodType(stand_in, module)
+            removers.append(functools.partial(uncover_forward, module, bound))
+            vars(module)["forward"] = bound
             return
         hooks = (
             module.register_forward_pre_hook(self._begin, with_kwargs=True),
@@ -125,10 +130,13 @@ class ModuleCalls:
         self._open.clear()
 
     def _watched(self, module: torch.nn.Module, forward: Callable[..., Any]) -> Callable[..., Any]:
-        """Make the stand-in for a module's forward."""
+        """Make the stand-in for a module's forward, as a method, so that it is copied like one."""
+        plain = function_of(forward, module)
 
-        @functools.wraps(forward)
-        def watched(*args: Any, **kwargs: Any) -> Any:
+        @functools.wraps(plain)
+        def watched(own: torch.nn.Module, /, *args: Any, **kwargs: Any) -> Any:
+            if own is not module:  # a copy of the model
+                return plain(own, *args, **kwargs)
             if not self.is_attached(module):  # someone has kept this stand-in
                 return forward(*args, **kwargs)
             outputs = None
@@ -226,11 +234,3 @@ def is_callable(module: torch.nn.Module) -> bool:
 
 def _thread_and(module: torch.nn.Module) -> tuple[int, int]:
     return threading.get_ident(), id(module)
-
-
-def _uncover_forward(module: torch.nn.Module, before: Callable[..., Any] | None) -> None:
-    """Put back what stood as `forward` in the module itself, which may be nothing."""
-    if before is None:
-        vars(module).pop("forward", None)
-    else:
-        vars(module)["forward"] = before

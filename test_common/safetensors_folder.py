@@ -85,7 +85,7 @@ class SafetensorsFolder:
         Raises:
             UnwritableOutputError: the folder cannot be written, or the disk is full.
         """
-        file_name = f"{_file_name(name)}{_SUFFIX}"
+        file_name = f"{plain_file_name(name)}{_SUFFIX}"
         if file_name in self._written:
             self._replaced.add(f"./{file_name}")
         self._written.add(file_name)
@@ -109,7 +109,7 @@ class SafetensorsFolder:
         Raises:
             UnwritableOutputError: as `save`.
         """
-        file_name = f"{_file_name(name)}{_SUFFIX}"
+        file_name = f"{plain_file_name(name)}{_SUFFIX}"
         if earlier in self._replaced:
             return self.save(name, tensor)
         try:
@@ -175,11 +175,16 @@ def _header(tensor: torch.Tensor, size_bytes: int) -> bytes:
     return len(header).to_bytes(8, "little") + header
 
 
-def _file_name(name: str) -> str:
-    """Return the name itself wherever it is one file's name on any system we run on."""
+def plain_file_name(name: str, *, most_bytes: int = _MOST_BYTES) -> str:
+    """Return a name itself wherever it is one file's name on any system we run on.
+
+    Args:
+        name: any text; what is no file name, or too long, is encoded as in a dump.
+        most_bytes: of a name that stays as it is.
+    """
     try:
         size = len(name.encode())
     except UnicodeEncodeError:  # lone surrogates
         return file_stem(name)
-    plain = size <= _MOST_BYTES and not any(character in name for character in "/\\\0")
+    plain = size <= most_bytes and not any(character in name for character in "/\\\0")
     return name if plain else file_stem(name)

@@ -103,8 +103,6 @@ def other_statistics(tensor: torch.Tensor, *, every_dtype: bool) -> dict[str, st
         every_dtype: whether dtypes other than float32, float16 and bfloat16 have any. Of integers
             and booleans mean and deviation, and of float8 all, are computed in float64.
     """
-    import torch
-
     if tensor.numel() == 0:
         return {}
     if str(tensor.dtype) in _USUAL_DTYPES:
@@ -113,16 +111,34 @@ def other_statistics(tensor: torch.Tensor, *, every_dtype: bool) -> dict[str, st
         return {}
     if tensor.is_complex() or not _holds_real_numbers(tensor):
         return _printed(tensor)
-    try:
-        wide = tensor.detach().to(torch.float64)
-    except (RuntimeError, TypeError):  # packed numbers
-        return {}
+    # Packed numbers cannot be taken out, and those of vmap and of fake tensors cannot be told.
+    with suppress(Exception):
+        return _wide_statistics(tensor)
+    return {}
+
+
+def _wide_statistics(tensor: torch.Tensor) -> dict[str, str]:
+    """Compute in float64, but least and greatest integer as they are."""
+    import torch
+
+    wide = tensor.detach().to(torch.float64)
     numbers = torch.stack([wide.mean(), _std(wide), wide.min(), wide.max()]).tolist()
     # As numbers of the default dtype, on the tensor's device.
     texts = _named(numbers, torch.empty(1, dtype=torch.get_default_dtype(), device=tensor.device))
-    if not tensor.is_floating_point():
-        texts |= {"min": repr(tensor.min()), "max": repr(tensor.max())}
-    return texts
+    if tensor.is_floating_point():
+        return texts
+    flat = tensor.reshape(-1)
+    order = _in_order(flat)
+    return texts | {"min": repr(flat[order.argmin()]), "max": repr(flat[order.argmax()])}
+
+
+def _in_order(integers: torch.Tensor) -> torch.Tensor:
+    """Return numbers of the same order, of a dtype that torch can compare."""
+    import torch
+
+    if integers.dtype is torch.uint64:
+        return integers.view(torch.int64) ^ torch.iinfo(torch.int64).min
+    return integers.to(torch.int64)
 
 
 def _named(numbers: Sequence[float], like: torch.Tensor) -> dict[str, str]:
@@ -149,7 +165,7 @@ def _printed(tensor: torch.Tensor) -> dict[str, str]:
         for name in _NAMES:
             way: Callable[[], Any] = getattr(tensor, name)
             # Sparse, complex and others lack some of these; that is no reason to end the run.
-            with suppress(RuntimeError, TypeError):
+            with suppress(Exception):
                 texts[name] = repr(way())
     return texts
 

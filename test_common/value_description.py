@@ -6,9 +6,12 @@ import dataclasses
 import re
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from comparison.schema.errors import UnwritableOutputError
 from test_common.error_text import describe
 from test_common.safetensors_folder import LaterFile, SafetensorsFolder, reason_unstorable
 from test_common.tensor_statistics import (
@@ -28,6 +31,7 @@ _MASKED = "at 0xXXXXXXXX"
 _MOST_DEEP = 64  # far above any model's output, far below what Python can recurse
 _KEY_TYPES = (str, int, float, bool, type(None))
 _PLAIN_TYPES = (type(None), bool, int, float, str)
+_MOST_BITS = 2048  # of an integer as a key
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +74,7 @@ class ValueDescriber:
     structure: bool = False
     taken: set[str] | None = None
     _known: UnchangedTensors[DescribedTensor] = field(default_factory=UnchangedTensors)
+    _open: set[int] = field(default_factory=set)  # containers on the way down
 
     def describe(self, value: Any, name: str, *, later: bool = False, depth: int = 0) -> Described:
         """Describe a value.
@@ -83,26 +88,42 @@ class ValueDescriber:
         Raises:
             UnwritableOutputError: a file cannot be written.
         """
-        fields = self._fields(value) if depth < _MOST_DEEP else None
-        if fields is not None:
-            return {
-                key if isinstance(key, _KEY_TYPES) else value_text(key): self.describe(
-                    child, f"{name}_{key}", later=later, depth=depth + 1
-                )
-                for key, child in fields
-            }
-        if depth < _MOST_DEEP and self._is_sequence(value):
-            return [
-                self.describe(child, f"{name}_{index}", later=later, depth=depth + 1)
-                for index, child in enumerate(value)
-            ]
         tensor = _local_tensor(value)
-        if tensor is None:
+        if tensor is not None:
+            return self._any_tensor(tensor, name, later=later)
+        inside = self._inside(value, depth)
+        if inside is None:
             return value_text(value)
-        return self._describe_tensor(tensor, name, later=later)
+        self._open.add(id(value))
+        try:
+            described = [
+                (key, self.describe(child, f"{name}_{text}", later=later, depth=depth + 1))
+                for key, text, child in inside
+            ]
+        finally:
+            self._open.discard(id(value))
+        return [child for _, child in described] if self._is_sequence(value) else dict(described)
+
+    def _inside(self, value: Any, depth: int) -> list[tuple[Any, str, Any]] | None:
+        """List key, text of the key, and value of all that a container holds; None for others.
+
+        A container within itself is none: it would never end.
+        """
+        if isinstance(value, _PLAIN_TYPES) or depth >= _MOST_DEEP or id(value) in self._open:
+            return None
+        # A container of the model's own may raise anything when it is looked into.
+        with suppress(Exception):
+            fields = self._fields(value)
+            if fields is not None:
+                return _with_keys(fields)
+            if self._is_sequence(value):
+                return [(index, str(index), child) for index, child in enumerate(value)]
+        return None
 
     def _is_sequence(self, value: Any) -> bool:
-        return isinstance(value, list | tuple) or (self.structure and isinstance(value, deque))
+        if isinstance(value, list | tuple):
+            return not (self.structure and hasattr(value, "_fields"))
+        return self.structure and isinstance(value, deque)
 
     def _fields(self, value: Any) -> Iterable[tuple[Any, Any]] | None:
         """List the fields of what is described by field, None for anything else."""
@@ -118,6 +139,18 @@ class ValueDescriber:
             names = [field.name for field in dataclasses.fields(value)]
             return [(name, getattr(value, name)) for name in names if hasattr(value, name)]
         return None
+
+    def _any_tensor(self, tensor: torch.Tensor, name: str, *, later: bool) -> DescribedTensor:
+        """Describe a tensor, of one that is like no other as much as can be told."""
+        try:
+            return self._describe_tensor(tensor, name, later=later)
+        except (UnwritableOutputError, MemoryError):
+            raise
+        # Nested tensors have no shape, subclasses may raise anything: the run is not to end for it.
+        except Exception as error:
+            reason = f"not saved: {describe(error)}"
+            text = _guarded(lambda: tensor_text(tensor)).splitlines()
+            return _described(tensor, text if self.files is None else reason, {})
 
     def _describe_tensor(self, tensor: torch.Tensor, name: str, *, later: bool) -> DescribedTensor:
         if not has_usual_statistics(tensor):
@@ -171,14 +204,39 @@ def _described(
     tensor: torch.Tensor, value: list[str] | str | LaterFile, statistics: Mapping[str, str]
 ) -> DescribedTensor:
     return DescribedTensor(
-        shape=repr(tensor.shape), dtype=repr(tensor.dtype), value=value, statistics=statistics
+        shape=_guarded(lambda: repr(tensor.shape)),
+        dtype=_guarded(lambda: repr(tensor.dtype)),
+        value=value,
+        statistics=statistics,
     )
+
+
+def _with_keys(fields: Iterable[tuple[Any, Any]]) -> list[tuple[Any, str, Any]]:
+    """Make keys that JSON takes, with the text that each adds to a file's name.
+
+    Keys of other kinds are written as their text; of equal texts the later ones have a number.
+    """
+    found: dict[Any, tuple[Any, str, Any]] = {}
+    for key, child in fields:
+        fits = isinstance(key, _KEY_TYPES) and not _is_long(key)
+        written = unique = key if fits else value_text(key)
+        number = 2
+        while unique in found:
+            unique = f"{written}~{number}"
+            number += 1
+        found[unique] = (unique, _guarded(partial(str, key)), child)
+    return list(found.values())
+
+
+def _is_long(key: Any) -> bool:
+    """Tell integers that Python refuses to write."""
+    return isinstance(key, int) and key.bit_length() > _MOST_BITS
 
 
 def value_text(value: Any) -> str:
     """Return the text of any value, without its address, which is different in every run."""
     if isinstance(value, _PLAIN_TYPES):
-        return repr(value)
+        return _guarded(lambda: repr(value))
     with torch_options():  # there may be tensors in it
         return _ADDRESS.sub(_MASKED, _guarded(lambda: repr(value)))
 

@@ -14,6 +14,8 @@ from typing import BinaryIO, Final, NoReturn
 
 import click
 
+from utils.standard_output import StandardOutput
+
 BAD_INPUT: Final = 2
 OUR_FAULT: Final = 70
 INTERRUPTED: Final = 130
@@ -32,6 +34,7 @@ def run_command(command: click.Command) -> NoReturn:
     for stream in (sys.stdout, sys.stderr):  # names of models in any locale
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
+    sys.stdout = StandardOutput(sys.stdout)
     try:
         _enter_users_folder()
         code = _invoke(command)
@@ -106,7 +109,8 @@ def _code_of(error: BaseException) -> int:
         case BadInputError():
             return _fail(str(error), BAD_INPUT)
         case OSError() if error.strerror:
-            return _fail(f"the system refuses {error.filename or ''}: {error.strerror}", BAD_INPUT)
+            where = f" {error.filename}" if error.filename else ""
+            return _fail(f"the system refuses{where}: {error.strerror}", BAD_INPUT)
         case MemoryError():
             return _fail("there is not enough memory for this run", BAD_INPUT)
     complain("".join(traceback.format_exception(error)).rstrip())

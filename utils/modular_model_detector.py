@@ -162,16 +162,16 @@ def _query(options: _Options, path: Path, *, was_built: bool) -> None:
 
     try:
         file = read_modeling_file(path)
+        definitions = definitions_of(file)
     except UnreadableFileError as error:
         raise BadInputError(f"cannot read the modeling file: {error}") from error
-    definitions = definitions_of(file)
     if not definitions:
         raise BadInputError(f"{path} has no class and no function at its top")
     index = _index(options, was_built=was_built)
     check_provenance(index, provenance_of(options.models_root))
     embedder = _query_embedder(options, index)
     embeddings = _embed(embedder, [definition.code for definition in definitions])
-    allowed = candidates(index, path, options.date_before)
+    allowed = candidates(index, path, options.date_before, models_root=options.models_root)
     found = match_definitions(index, definitions, allowed, embeddings)
     sources = IndexedSources(index=index, models_root=options.models_root)
     differences = find_differences(file, found, sources)

@@ -50,8 +50,8 @@ def scan_skipped_tests(output_dir: Path, test_method_name: str | None, root: Pat
     Exits with 0, or with 2 where a file could not be read: what was read is written then too.
     """
     gc.disable()  # it would walk the growing trees again and again, and none of them is garbage
-    files = model_test_files(root)
     tree = ClassTree(root=root.resolve())
+    files = model_test_files(root, tree.folder_failed)
     tests = common_tests(tree)
     chosen = choose_test(tests, test_method_name) if test_method_name else None
     click.echo(f"🔬 Parsing {len(files)} model test files once each...")

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from html import escape
 
 from comparison.report.names import printable
-from comparison.report.trace_text import found_lines, mark, own_name
+from comparison.report.trace_text import LEGEND, both_paths, found_lines, mark, numbered_name
 from comparison.schema.trace_comparison import CallVerdict, ComparedCall, TraceComparison
 
 _STYLE = """
@@ -34,6 +34,7 @@ def _page_lines(comparison: TraceComparison) -> Iterator[str]:
     yield "<h1>compare_traces</h1>"
     for line in (*comparison.notes, *found_lines(comparison)):
         yield f"<p>{_text(line)}</p>"
+    yield f"<p>{_text(LEGEND)}</p>"
     yield '<div class="trees">'
     for title, path, is_reference in (
         ("Reference", comparison.reference, True),
@@ -47,7 +48,8 @@ def _page_lines(comparison: TraceComparison) -> Iterator[str]:
 
 def _call_lines(call: ComparedCall, around: str, *, is_reference: bool) -> Iterator[str]:
     path = call.reference if is_reference else call.candidate
-    name = own_name(call.path if path is None else path, around)
+    shown = both_paths(call)[not is_reference]
+    name = numbered_name(shown, call, around)
     label = f"{mark(call)} {name}" if path is not None else f"{mark(call)} ({name} is not here)"
     css = _css(call)
     if not call.children:
@@ -58,7 +60,7 @@ def _call_lines(call: ComparedCall, around: str, *, is_reference: bool) -> Itera
     yield f'<details{is_open}><summary class="{css}">{_text(label)}</summary>'
     yield from _difference_lines(call)
     for child in call.children:
-        yield from _call_lines(child, path or call.path, is_reference=is_reference)
+        yield from _call_lines(child, shown, is_reference=is_reference)
     yield "</details>"
 
 

@@ -1,6 +1,6 @@
 """A comparison of traces as text: two trees side by side, folded where they are equal."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from comparison.report.names import printable
 from comparison.schema.trace_comparison import CallVerdict, ComparedCall, TraceComparison
@@ -14,16 +14,16 @@ _MARKS = {
     CallVerdict.ABSENT: "~",
 }
 _WIDTH = 46
-_LEGEND = "= equal  ! differs  < > on one side only  ~ left out of a trace  | calls inside differ"
+LEGEND = "= equal  ! differs  < > on one side only  ~ left out of a trace  | calls inside differ"
 
 
 def trace_lines(comparison: TraceComparison) -> Iterator[str]:
     """Give the lines of both trees, then what was found."""
     yield f"Reference: {printable(comparison.reference)}"
     yield f"Candidate: {printable(comparison.candidate)}"
-    yield _LEGEND
+    yield LEGEND
     yield ""
-    yield from _call_lines(comparison.root, "", 0)
+    yield from _call_lines(comparison.root, ("", ""), 0)
     yield ""
     yield from (f"Note: {printable(note)}" for note in comparison.notes)
     yield from found_lines(comparison)
@@ -56,40 +56,36 @@ def mark(call: ComparedCall) -> str:
     return "|" if inside and call.verdict is not CallVerdict.ABSENT else _MARKS[call.verdict]
 
 
-def own_name(path: str, around: str) -> str:
-    """Shorten a module path to what the one around it does not say."""
-    return path.removeprefix(f"{around}.") if around else path
+def numbered_name(path: str, call: ComparedCall, around: str) -> str:
+    """Shorten a module path to what the one around it does not say, with the call's number."""
+    number = f"({call.number})" if call.number > 1 else ""
+    return (path.removeprefix(f"{around}.") if around else path) + number
 
 
-def _call_lines(call: ComparedCall, around: str, depth: int) -> Iterator[str]:
+def both_paths(call: ComparedCall) -> tuple[str, str]:
+    """Give the module path of each side, where one has none that of the other."""
+    return call.reference or call.candidate or "", call.candidate or call.reference or ""
+
+
+def _call_lines(call: ComparedCall, around: tuple[str, str], depth: int) -> Iterator[str]:
     yield _row(call, around, depth)
     indent = "  " * (depth + 2)
     for difference in call.differences:
         yield f"{indent}{printable(difference.name)}: {printable(difference.what)}"
     if call.has_difference and call.verdict not in _LONE:
-        yield from _children_lines(call.children, call.path, depth + 1)
+        for child in call.children:
+            yield from _call_lines(child, both_paths(call), depth + 1)
 
 
 _LONE = (CallVerdict.REFERENCE_ONLY, CallVerdict.CANDIDATE_ONLY)
 
 
-def _children_lines(calls: Sequence[ComparedCall], around: str, depth: int) -> Iterator[str]:
-    for call in calls:
-        yield from _call_lines(call, around, depth)
-
-
-def _row(call: ComparedCall, around: str, depth: int) -> str:
+def _row(call: ComparedCall, around: tuple[str, str], depth: int) -> str:
     indent = "  " * depth
     folded = call.size > 1 and (not call.has_difference or call.verdict in _LONE)
     more = f"  (+{call.size - 1} calls)" if folded else ""
-    names = [_side(path, call, around) for path in (call.reference, call.candidate)]
-    left = f"{indent}{names[0]}" if call.reference is not None else ""
-    right = f"{indent}{names[1]}" if call.candidate is not None else ""
-    return f"{left:<{_WIDTH}} {mark(call)} {right}{more}".rstrip()
-
-
-def _side(path: str | None, call: ComparedCall, around: str) -> str:
-    if path is None:
-        return ""
-    number = f"({call.number})" if call.number > 1 else ""
-    return printable(own_name(path, around)) + number
+    sides = [
+        f"{indent}{printable(numbered_name(path, call, outer))}" if path is not None else ""
+        for path, outer in zip((call.reference, call.candidate), around, strict=True)
+    ]
+    return f"{sides[0]:<{_WIDTH}} {mark(call)} {sides[1]}{more}".rstrip()

@@ -4,8 +4,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from comparison.schema.trace_comparison import FirstDifference, ValueDifference
-from comparison.traces.trace_file import TraceCall
-from comparison.traces.trace_tree import Layer, PairedCall, layers_of
+from comparison.traces.layers import Layer, layers_of
+from comparison.traces.trace_tree import PairedCall
+from comparison.traces.traced_call import TraceCall
 
 
 @dataclass(slots=True, kw_only=True)
@@ -55,21 +56,17 @@ def _gap(event: CallEvents, before: Sequence[CallEvents]) -> str:
     """Say which layers the fault may lie in that were not compared."""
     if event.is_end or event.pair.both is None:
         return ""  # what it was given is equal: it is at fault by itself
+    equal = {layer for e in before if e.is_end and e.compared for layer in _layers(e)}
     for layer in layers_of(event.pair.one.key[0]):
-        if _has_output(layer, before):
+        if layer in equal:  # something that was computed inside of it
             return ""
-        words = _missing(layer, event, before)
+        words = _missing(layer, before)
         if words:
             return words
     return ""
 
 
-def _has_output(layer: Layer, before: Sequence[CallEvents]) -> bool:
-    """Whether something that was computed inside of the layer is equal."""
-    return any(e.is_end and e.compared and layer in _layers(e) for e in before)
-
-
-def _missing(layer: Layer, event: CallEvents, before: Sequence[CallEvents]) -> str:
+def _missing(layer: Layer, before: Sequence[CallEvents]) -> str:
     seen = {
         found.number
         for e in before

@@ -2,31 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from comparison.schema.errors import BadInputError, MissingPathError, NothingComparedError
+from comparison.schema.errors import NothingComparedError
 from comparison.schema.tolerance import Tolerance
 from comparison.schema.trace_comparison import (
     CallVerdict,
     ComparedCall,
+    FirstDifference,
     TraceComparison,
     ValueDifference,
 )
-from comparison.store.dump import open_dump
 from comparison.traces.first_difference import CallEvents, find_first
-from comparison.traces.trace_dump import dump_calls
-from comparison.traces.trace_file import TraceCall, TracedValue, find_trace, read_trace
-from comparison.traces.trace_tree import PairedCall, pair_traces, pair_with_dump
-from comparison.traces.trace_values import difference_of
+from comparison.traces.trace_pairs import read_pairs
+from comparison.traces.trace_tree import PairedCall
+from comparison.traces.trace_values import difference_of, has_other_rows
+from comparison.traces.traced_call import TracedValue
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Paired:
-    root: PairedCall
-    is_whole: bool = True
-    notes: tuple[str, ...] = ()
+_ALL_CALLS = "all calls"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,10 +51,18 @@ def compare_traces(reference: Path, candidate: Path, tolerance: Tolerance) -> Tr
         NothingComparedError: no value is on both sides.
     """
     tolerance = Tolerance(rtol=tolerance.rtol, atol=tolerance.atol, equal_nan=True, equal_inf=True)
-    paired = _read(reference, candidate)
-    events: list[CallEvents] = []
-    root = _compare(paired.root, _Rules(tolerance=tolerance, is_whole=paired.is_whole), events)
-    compared = sum(call.compared for call in root.walk())
+    paired = read_pairs(reference, candidate)
+    rules = _Rules(tolerance=tolerance, is_whole=paired.is_whole)
+    roots: list[ComparedCall] = []
+    firsts: list[FirstDifference | None] = []
+    for number, call in paired.calls.items():
+        events: list[CallEvents] = []
+        roots.append(_compare(call, rules, events))
+        first = find_first(events)
+        if first is not None and len(paired.calls) > 1:
+            first = replace(first, path=f"call {number}: {first.path}")
+        firsts.append(first)
+    compared = sum(call.compared for root in roots for call in root.walk())
     if not compared:
         raise NothingComparedError(
             f"no value of {reference} is in {candidate}, too: expected traces of one model, whose "
@@ -69,43 +72,26 @@ def compare_traces(reference: Path, candidate: Path, tolerance: Tolerance) -> Tr
         reference=str(reference),
         candidate=str(candidate),
         tolerance=tolerance,
-        root=root,
-        first=find_first(events),
+        root=roots[0] if len(roots) == 1 else _joined(roots),
+        first=next((first for first in firsts if first is not None), None),
         compared=compared,
         notes=paired.notes,
     )
 
 
-def _read(reference: Path, candidate: Path) -> _Paired:
-    files = [_trace_at(reference), _trace_at(candidate)]
-    if files[0] is None and files[1] is None:
-        raise BadInputError(
-            f"expected a trace (*_debug_tree_*.json) in {reference} or {candidate}, found none; "
-            "compare_tensors compares two dumps"
-        )
-    if files[0] is not None and files[1] is not None:
-        return _Paired(root=pair_traces(read_trace(files[0]), read_trace(files[1])))
-    trace_is_reference = files[0] is not None
-    trace = read_trace(files[0] or files[1] or reference)
-    dump = open_dump(candidate if trace_is_reference else reference)
-    found = dump_calls(dump, (call.key for call in _walk(trace)))
-    root = pair_with_dump(trace, found.calls, trace_is_reference=trace_is_reference)
-    return _Paired(root=root, is_whole=False, notes=(*dump.notes, *found.notes))
-
-
-def _trace_at(path: Path) -> Path | None:
-    try:
-        if path.exists():
-            return find_trace(path)
-    except OSError as error:
-        raise BadInputError(f"cannot read {path}: {error.strerror}") from None
-    raise MissingPathError(f"expected a trace or a dump, found nothing at {path}")
-
-
-def _walk(call: TraceCall) -> Iterator[TraceCall]:
-    yield call
-    for child in call.children:
-        yield from _walk(child)
+def _joined(roots: Sequence[ComparedCall]) -> ComparedCall:
+    """Put the calls of a model below one node."""
+    return ComparedCall(
+        reference=_ALL_CALLS,
+        candidate=_ALL_CALLS,
+        number=1,
+        verdict=CallVerdict.NOT_COMPARED,
+        compared=0,
+        differences=(),
+        children=tuple(roots),
+        has_difference=any(root.has_difference for root in roots),
+        size=1 + sum(root.size for root in roots),
+    )
 
 
 def _compare(pair: PairedCall, rules: _Rules, events: list[CallEvents]) -> ComparedCall:
@@ -177,6 +163,8 @@ def _compare_values(
         if other is None:
             continue
         found |= {name, other_name}
+        if has_other_rows(value, other):
+            continue
         events.compared += 1
         what = difference_of(value, other, rules.tolerance)
         if what is not None:

@@ -7,11 +7,14 @@ from functools import partial
 from comparison.schema.errors import BadInputError
 from comparison.schema.tensor_names import is_operation_name, parse_tensor_name
 from comparison.store.dump import Dump
-from comparison.traces.trace_file import TraceCall, TracedTensor
+from comparison.traces.engine_names import Key, calls_by_meaning
+from comparison.traces.traced_call import TraceCall, TracedTensor
 
+_OTHER_ENGINE = (
+    "the dump's names are those of another engine; values of other rows of tokens than the trace's "
+    "are not compared, as compare_tensors would do"
+)
 _ROOTS = ("", "model")  # what stands for the class of the model in a dump's names
-
-Key = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,18 +30,20 @@ class DumpCalls:
     notes: tuple[str, ...]
 
 
-def dump_calls(dump: Dump, wanted: Iterable[Key]) -> DumpCalls:
+def dump_calls(dump: Dump, traced: Iterable[TraceCall]) -> DumpCalls:
     """Group the tensors of a dump's first step by the call that they belong to.
 
-    Names begin with `model` or with a part of the model; what fits the trace better is taken.
+    Names begin with `model` or with a part of the model, or are those of another engine; what fits
+    the trace better is taken.
 
     Args:
         dump: any dump of one process.
-        wanted: keys of the trace's calls.
+        traced: the calls of the trace.
 
     Raises:
         BadInputError: a dump of several ranks.
     """
+    calls = list(traced)
     if len({entry.rank for entry in dump.entries}) > 1:
         raise BadInputError(f"expected a dump of one rank, found several in {dump.path}: name one")
     step = min(entry.step for entry in dump.entries)
@@ -53,10 +58,13 @@ def dump_calls(dump: Dump, wanted: Iterable[Key]) -> DumpCalls:
         sides[name.side][slot] = tensor
     notes = (f"of the dump {dump.path} only step {step} is compared",)
     several = any(entry.step != step for entry in dump.entries)
-    keys = set(wanted)
+    keys = {call.key for call in calls}
+    first = [entry for entry in dump.entries if entry.step == step]
     tables = [_below(root, grouped) for root in _ROOTS]
+    tables.append(calls_by_meaning(dump, first, calls))
     best = max(tables, key=lambda table: len(table.keys() & keys))
-    return DumpCalls(calls=best, notes=notes if several else ())
+    by_meaning = (_OTHER_ENGINE,) if best is tables[-1] and best else ()
+    return DumpCalls(calls=best, notes=(*(notes if several else ()), *by_meaning))
 
 
 def _below(

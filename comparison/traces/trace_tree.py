@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from comparison.traces.trace_dump import Key
-from comparison.traces.trace_file import TraceCall
-
-_LAYER = re.compile(r"(?P<block>.*)\.(?P<number>\d{1,9})", re.DOTALL)
+from comparison.traces.call_order import merge_calls
+from comparison.traces.engine_names import Key
+from comparison.traces.layers import left_out_by
+from comparison.traces.traced_call import TraceCall
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,22 +43,18 @@ class PairedCall:
         return found
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Layer:
-    """A layer of a block.
-
-    Attributes:
-        block: path of the list that it is in.
-        number: its place there.
-    """
-
-    block: str
-    number: int
-
-
 def pair_traces(reference: TraceCall, candidate: TraceCall) -> PairedCall:
     """Pair two traces. The outermost calls are a pair, whatever they are called."""
     return _pair(reference, candidate)
+
+
+def pair_or_alone(reference: TraceCall | None, candidate: TraceCall | None) -> PairedCall:
+    """Pair two traces, of which one may not be there."""
+    if reference is not None and candidate is not None:
+        return _pair(reference, candidate)
+    call = reference or candidate
+    assert call is not None
+    return _only(call, in_reference=reference is not None, is_absent=False)
 
 
 def pair_with_dump(
@@ -72,9 +67,14 @@ def pair_with_dump(
         calls: of the dump, by key.
         trace_is_reference: whether the dump is the candidate.
     """
+    numbers = _numbers_of(trace)
+    held = _numbers_of_keys(calls)
 
     def pair(call: TraceCall) -> PairedCall:
-        other = calls.get(call.key)
+        here = numbers[call.key[0]]
+        # A trace without numbers may have left calls out: then a later one may be any.
+        unsure = call.number > 1 and max(here) == len(here) < max(held.get(call.key[0], {0}))
+        other = None if unsure else calls.get(call.key)
         return PairedCall(
             reference=call if trace_is_reference else other,
             candidate=other if trace_is_reference else call,
@@ -85,24 +85,29 @@ def pair_with_dump(
     return pair(trace)
 
 
-def layers_of(path: str) -> Iterator[Layer]:
-    """Give the layers that a module lies in, the innermost first.
+def _numbers_of(trace: TraceCall) -> dict[str, set[int]]:
+    """List the numbers of each module's calls."""
+    found: dict[str, set[int]] = {}
+    todo = [trace]
+    while todo:
+        call = todo.pop()
+        found.setdefault(call.key[0], set()).add(call.number)
+        todo += call.children
+    return found
 
-    Args:
-        path: of the module, itself perhaps a layer.
-    """
-    while path:
-        found = _LAYER.fullmatch(path)
-        if found is not None:
-            yield Layer(block=found["block"], number=int(found["number"]))
-        path = path.rpartition(".")[0]
+
+def _numbers_of_keys(keys: Iterable[Key]) -> dict[str, set[int]]:
+    found: dict[str, set[int]] = {}
+    for path, number in keys:
+        found.setdefault(path, set()).add(number)
+    return found
 
 
 def _pair(reference: TraceCall, candidate: TraceCall) -> PairedCall:
-    left_out = (_left_out_by(reference), _left_out_by(candidate))
+    left_out = (left_out_by(reference, candidate), left_out_by(candidate, reference))
     children = (
         _pair(left, right) if left and right else _alone(left, right, left_out)
-        for left, right in _merge(reference.children, candidate.children)
+        for left, right in merge_calls(reference.children, candidate.children)
     )
     return PairedCall(
         reference=reference, candidate=candidate, is_absent=False, children=tuple(children)
@@ -131,45 +136,3 @@ def _only(call: TraceCall, *, in_reference: bool, is_absent: bool) -> PairedCall
             _only(child, in_reference=in_reference, is_absent=is_absent) for child in call.children
         ),
     )
-
-
-def _left_out_by(call: TraceCall) -> Callable[[str], bool]:
-    """Return what tells whether a trace leaves a call out that was made inside of `call`.
-
-    Pruning leaves the first and the last layer of a block, and may not say so.
-    """
-    named = {path.partition(".")[2] for path in call.pruned}
-    numbers: dict[str, set[int]] = {}
-    for child in call.children:
-        found = _LAYER.fullmatch(child.key[0])
-        if found is not None:
-            numbers.setdefault(found["block"], set()).add(int(found["number"]))
-
-    def left_out(path: str) -> bool:
-        found = _LAYER.fullmatch(path)
-        if path in named or found is None:
-            return path in named
-        kept = numbers.get(found["block"], set())
-        return len(kept) == 2 and min(kept) < int(found["number"]) < max(kept)
-
-    return left_out
-
-
-def _merge(
-    left: Sequence[TraceCall], right: Sequence[TraceCall]
-) -> Iterator[tuple[TraceCall | None, TraceCall | None]]:
-    """Give the calls of both in order; those of the right alone go before the pair behind them."""
-    known = {call.key for call in left}
-    places = {call.key: place for place, call in enumerate(right)}
-    position = 0
-    for call in left:
-        place = places.pop(call.key, None)
-        if place is None:
-            yield call, None
-            continue
-        for other in right[position:place]:
-            if other.key not in known:
-                yield None, other
-        yield call, right[place]
-        position = max(position, place + 1)
-    yield from ((None, other) for other in right[position:] if other.key not in known)

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
 
 from comparison.numerics.dtypes import Array, Kind, dtype_name, kind_of, widen_into
 from comparison.numerics.metrics import measure
-from comparison.schema.outcome import Compared, Judged, KindDiffers, Metrics, ShapeDiffers
+from comparison.schema.outcome import Compared, Judged, KindDiffers, Metrics, Shape, ShapeDiffers
 from comparison.schema.tolerance import Tolerance
 from comparison.traces.shown_numbers import ShownNumber, numbers_in
-from comparison.traces.trace_file import TracedTensor, TracedValue
+from comparison.traces.traced_call import TracedTensor, TracedValue
 
 _MOST_SHOWN = 10_000  # ten times what torch prints as a whole by default
 # Sums of such numbers, as in a mask, or of their squares are infinite in float32, not here.
@@ -39,10 +39,52 @@ def difference_of(
         if reference == candidate:
             return None
         return f"{_shown(reference)} against {_shown(candidate)}"
+    if reference.has_loose_shape or candidate.has_loose_shape:
+        reference, candidate = _without_leading_ones(reference), _without_leading_ones(candidate)
     if reference.load is not None and candidate.load is not None:
         return _measured(reference.load(), candidate.load(), tolerance)
     left, right = _Told.of(reference), _Told.of(candidate)
     return _compare_told(left, right, tolerance)
+
+
+def has_other_rows(reference: TracedValue, candidate: TracedValue) -> bool:
+    """Tell tensors of two engines that are not of the same tokens, so that they tell nothing.
+
+    Engines put the rows of a batch behind one another, and go on with the last token alone.
+    """
+    if isinstance(reference, str) or isinstance(candidate, str):
+        return False
+    if not (reference.has_loose_shape or candidate.has_loose_shape):
+        return False
+    shapes = [_stripped(_shape_of(tensor)) for tensor in (reference, candidate)]
+    return shapes[0] != shapes[1] and _shape_of(reference)[-1:] == _shape_of(candidate)[-1:]
+
+
+def _shape_of(tensor: TracedTensor) -> Shape:
+    if tensor.shape is not None:
+        return tensor.shape
+    assert tensor.load is not None
+    return tuple(tensor.load().shape)
+
+
+def _without_leading_ones(tensor: TracedTensor) -> TracedTensor:
+    """Take a tensor as rows: engines make one sequence of a batch of one, or not."""
+    load = tensor.load
+    return replace(
+        tensor,
+        shape=None if tensor.shape is None else _stripped(tensor.shape),
+        load=None if load is None else partial(_load_stripped, load),
+    )
+
+
+def _load_stripped(load: Callable[[], Array]) -> Array:
+    array = load()
+    return array.reshape(_stripped(array.shape))
+
+
+def _stripped(shape: Shape) -> Shape:
+    kept = next((place for place, size in enumerate(shape) if size != 1), len(shape))
+    return tuple(shape[kept:])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -100,7 +100,7 @@ def test_the_original_or_an_exact_twin_comes_first(tmp_path, index, family, chan
     originals = read_modeling_file(MODELS / family / f"modeling_{family}.py").nodes
     definitions = definitions_of(read_modeling_file(path))
     assert len(definitions) == len(originals)
-    found = match_definitions(index, definitions, candidates(index, path))
+    found = match_definitions(index, definitions, candidates(index, path, models_root=MODELS))
     file = f"{family}/modeling_{family}.py"
     firsts = {
         Entry(file=file, name=name): matches.jaccard[0]

@@ -189,6 +189,15 @@ def test_an_index_smaller_than_five_shows_all_it_has(tmp_path):
     assert "    apple::rotate_half (1.0000)  identical\n" in done.stdout
 
 
+def test_an_exact_twin_of_the_same_name_in_an_index_of_ten(tmp_path):
+    others = "".join(f"\ndef other_{n}(a):\n    return a.thing_{n}({n})\n" for n in range(9))
+    models = make_models(tmp_path / "lib", {"apple": ROTATE + others})
+    assert "indexed 10 definitions" in build(tmp_path, models).stdout
+    lines = query(tmp_path, models, ROTATE).stdout.splitlines()
+    assert lines[3] == "    apple::rotate_half (1.0000)  identical"
+    assert len([line for line in lines if line.startswith("    apple::")]) == 5
+
+
 def test_five_are_shown_of_many(tmp_path):
     files = {f"m{number}": ROTATE for number in range(9)}
     models = make_models(tmp_path / "lib", files)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -60,6 +61,10 @@ def scan_body(folder: Path, body: str, **given: str) -> tuple[str, list[str]]:
         ("test_inputs_embeds = unittest.skip('value')(ModelTesterMixin.x)", "value"),
         ("def setUp(self):\n    self.skipTest('set up')", "set up"),
         ("pytestmark = [pytest.mark.skip(reason='all of it')]", "all of it"),
+        ("pytestmark: list = [pytest.mark.skip(reason='noted')]", "noted"),
+        ("pytestmark = []\npytestmark += [pytest.mark.skip(reason='more')]", "more"),
+        ("__unittest_skip__ = True\n__unittest_skip_why__ = 'why'", "why"),
+        ("__test__ = False", "__test__ = False"),
     ],
 )
 def test_what_always_skips_is_skipped(tmp_path, body, reason):
@@ -97,6 +102,23 @@ def test_what_always_skips_is_skipped(tmp_path, body, reason):
         ),
         ("def test_inputs_embeds(self):\n    for x in y:\n        self.skipTest('f')", "f"),
         ("def test_inputs_embeds(self):\n    self.a or self.skipTest('g')", "g"),
+        (
+            "def test_inputs_embeds(self):\n    if a:\n        b()\n    elif c:\n"
+            "        self.skipTest('h')",
+            "if c: h",
+        ),
+        (
+            "def test_inputs_embeds(self):\n    if a:\n        b()\n    else:\n"
+            "        self.skipTest('i')",
+            "unless a: i",
+        ),
+        (
+            "def test_inputs_embeds(self):\n    if a:\n        b()\n    elif c:\n        b()\n"
+            "    else:\n        self.skipTest('j')",
+            "otherwise: j",
+        ),
+        ("def test_inputs_embeds(self):\n    x = pytest.importorskip('k', reason='l')", "l"),
+        ("if a:\n    pytestmark = pytest.mark.skip('m')", "m"),
     ],
 )
 def test_what_skips_on_a_condition_is_a_state_of_its_own(tmp_path, body, reason):
@@ -127,6 +149,8 @@ def test_what_runs_is_not_skipped(tmp_path, body):
         "def test_inputs_embeds(self):\n    '''Not needed.'''",
         "def test_inputs_embeds(self):\n    ...\n    return None",
         "test_inputs_embeds = None",
+        "test_inputs_embeds: object = None",
+        "test_inputs_embeds = lambda self: None",
     ],
 )
 def test_an_override_that_does_nothing_is_reported_as_such(tmp_path, body):
@@ -156,12 +180,39 @@ def test_what_skips_the_file_skips_its_tests(tmp_path, line):
 
 
 @pytest.mark.parametrize(
+    ("lines", "reason"),
+    [
+        ("if not a():\n    pytest.skip('b', allow_module_level=True)\n", "if not a(): b"),
+        (
+            "try:\n    import c\nexcept ImportError:\n"
+            "    pytest.skip('d', allow_module_level=True)\n",
+            "d",
+        ),
+        ("if a():\n    x = 1\nelse:\n    pytestmark = pytest.mark.skip('e')\n", "e"),
+        ("pytest.importorskip('f')\n", "pytest.importorskip('f')"),
+        ("g = pytest.importorskip('g', reason='no g')\n", "no g"),
+    ],
+)
+def test_what_skips_the_file_on_a_condition_is_no_sure_skip(tmp_path, lines, reason):
+    found = scan_body(tmp_path, "x = 1", head=HEAD + lines)
+    assert found == ("conditional", [f"bert: {reason}"])
+
+
+def test_torch_is_taken_for_granted(tmp_path):
+    found = scan_body(tmp_path, "x = 1", head=f"{HEAD}torch = pytest.importorskip('torch')\n")
+    assert found == ("ran", [])
+
+
+@pytest.mark.parametrize(
     ("imports", "decorator"),
     [
         ("from unittest import skip as s, TestCase\n", "@s('r')"),
         ("import unittest as u\n", "@u.skip('r')"),
         ("import unittest as u\nnot_here = u.skip('r')\n", "@not_here"),
         ("WHY = 'r'\n", "@unittest.skip(WHY)"),
+        ("sk = pytest.mark.skip\n", "@sk(reason='r')"),
+        ("def sk(f):\n    'Doc.'\n    return unittest.skip('r')(f)\n", "@sk"),
+        ("def sk():\n    return unittest.skip('r')\n", "@sk()"),
         ("try:\n    import pytest as p\nexcept ImportError:\n    pass\n", "@p.mark.skip('r')"),
     ],
 )
@@ -284,9 +335,65 @@ def test_two_files_of_one_name_are_told_apart(tmp_path):
     assert scan_root(root)[METHOD]["models_ran"] == ["bert/bert", "other/bert"]
 
 
+def test_two_files_of_one_name_in_folders_of_one_name_are_told_apart(tmp_path):
+    root = make_root(tmp_path, {"bert": one_class("x = 1")})
+    for folder in ("a/same", "b/same"):
+        write(root / f"tests/models/{folder}/test_modeling_twin.py", "x = 1\n")
+    assert scan_root(root)[METHOD]["models_not_applicable"] == ["a/same/twin", "b/same/twin"]
+
+
+def test_every_star_import_is_looked_into(tmp_path):
+    head = "import unittest\nfrom ...test_modeling_common import *\nfrom ...more import *\n"
+    bases = "class ATest(ModelTesterMixin, unittest.TestCase):\n    x = 1\n"
+    root = make_root(tmp_path, {"bert": head + bases})
+    write(root / "tests/more.py", "class More:\n    x = 1\n")
+    assert state_of(scan_root(root)[METHOD], "bert") == "ran"
+
+
+def test_files_that_import_one_another_by_stars_end(tmp_path):
+    stars = "".join(f"from .m{n} import *\n" for n in range(8))
+    head = "import unittest\nfrom ...m0 import *\nfrom ...m7 import *\n"
+    root = make_root(tmp_path, {"bert": f"{head}class A(Nobody, unittest.TestCase):\n    x = 1\n"})
+    for number in range(8):
+        write(root / f"tests/m{number}.py", stars)
+    assert state_of(scan_root(root)[METHOD], "bert") == "not_applicable"
+
+
+@pytest.mark.parametrize("where", ["test", "file"])
+def test_a_row_of_a_thousand_elifs_is_read(tmp_path, where):
+    row = ["if a:", "    b()", *["elif a:", "    b()"] * 1000]
+    if where == "file":
+        assert scan_body(tmp_path, "x = 1", head=HEAD + "\n".join([*row, ""])) == ("ran", [])
+        return
+    lines = ["def test_inputs_embeds(self):", *(f"    {line}" for line in row)]
+    body = "\n".join([*lines, "    else:", "        self.skipTest('last')"])
+    assert scan_body(tmp_path, body) == ("conditional", ["bert: otherwise: last"])
+
+
+def test_expressions_too_deep_to_be_shown_are_no_fault(tmp_path):
+    long = " - ".join(["x"] * 700)
+    body = f"@unittest.skip({long})\ndef test_inputs_embeds(self):\n    x()"
+    assert scan_body(tmp_path / "reason", body) == ("skipped", ["bert: (too deep to be shown)"])
+    body = f"def test_inputs_embeds(self):\n    if {long}:\n        self.skipTest('r')"
+    found = scan_body(tmp_path / "condition", body)
+    assert found == ("conditional", ["bert: if (too deep to be shown): r"])
+
+
 def run_scan(cwd: Path, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
     return run_module(
         "utils.scan_skipped_tests", *arguments, cwd=cwd, environment=user_environment(cwd)
+    )
+
+
+def run_scan_into(output: int, root: Path, folder: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "utils.scan_skipped_tests", "--output_dir", str(folder)],
+        cwd=root,
+        env=user_environment(folder),
+        stdout=output,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
     )
 
 
@@ -360,6 +467,24 @@ def test_a_file_with_a_syntax_error_is_named_skipped_and_counted(tmp_path):
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["all_tests_scan_result.json"]
 
 
+def test_pipes_and_folders_out_of_reach_are_named_and_not_waited_for(tmp_path):
+    root = make_root(tmp_path / "root", {"bert": one_class(SKIPPING)})
+    os.mkfifo(root / "tests/models/bert/test_modeling_pipe.py")
+    made = os.open(root / "tests/models", os.O_RDONLY)
+    for _ in range(17):  # deeper than a path may be long
+        os.mkdir("d" * 250, dir_fd=made)
+        below = os.open("d" * 250, os.O_RDONLY, dir_fd=made)
+        os.close(made)
+        made = below
+    os.close(made)
+    done = run_scan(root, "--output_dir", tmp_path / "out")
+    shutil.rmtree(root)  # pytest could not
+    assert done.returncode == 2
+    assert "test_modeling_pipe.py: no plain file" in done.stderr
+    assert f"{'d' * 250}: File name too long" in done.stderr
+    assert "error: 2 files could not be read; the rest is in the result" in done.stderr
+
+
 def test_a_wrong_root_names_what_was_looked_for(tmp_path):
     done = run_scan(tmp_path, "--root", tmp_path, "--output_dir", tmp_path / "out")
     assert done.returncode == 2
@@ -368,6 +493,25 @@ def test_a_wrong_root_names_what_was_looked_for(tmp_path):
         "tests/models not found there; run this in the root of one, or name it with --root\n"
     )
     assert not list(tmp_path.iterdir())
+
+
+def test_a_reader_that_goes_does_not_stop_the_scan(tmp_path):
+    root = make_root(tmp_path / "root", {"bert": one_class(SKIPPING)})
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = run_scan_into(writing, root, tmp_path / "out")
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (0, "")
+    found = json.loads((tmp_path / "out" / "all_tests_scan_result.json").read_text())
+    assert found[METHOD]["models_skipped"] == ["bert"]
+
+
+def test_output_that_cannot_be_written_is_an_error_in_one_line(tmp_path):
+    root = make_root(tmp_path / "root", {"bert": one_class(SKIPPING)})
+    with Path("/dev/full").open("w") as full:
+        done = run_scan_into(full.fileno(), root, tmp_path / "out")
+    assert done.returncode == 2
+    assert done.stderr == "error: the system refuses: No space left on device\n"
 
 
 def test_an_unknown_test_names_the_nearest(tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +21,7 @@ from utils.modular_detector.definitions import (
 from utils.modular_detector.index import EmbeddingInfo, Entry, Index, SourceFile, number_tokens
 from utils.modular_detector.index_files import read_arrays, write_arrays
 from utils.modular_detector.provenance import date_of, digest_of, modeling_files, provenance_of
+from utils.source_files import read_plain_file
 
 if TYPE_CHECKING:
     from utils.modular_detector.embedder import Embedder
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 
 _LAYOUT: Final = 1  # raise it when the code changes what a part holds
 _PARTS: Final = "parts"
+_MOST_BYTES: Final = 150  # of a part's name, far below what file systems take
 
 
 class _Row(NamedTuple):
@@ -75,10 +78,14 @@ class IndexBuilder:
                 be written.
         """
         ensure_folder(self.index_dir / _PARTS)
-        parts = list(self._parts(progress(modeling_files(self.models_root))))
+        files = modeling_files(self.models_root, self._folder_failed)
+        parts = list(self._parts(progress(files)))
         if not any(part.rows for part in parts):
             raise BadInputError(f"no class or function in the modeling files of {self.models_root}")
         return self._join(parts)
+
+    def _folder_failed(self, error: OSError) -> None:
+        self.unreadable.append(f"{error.filename}: {error.strerror}")
 
     def _parts(self, files: Iterable[Path]) -> Iterator[_Part]:
         for path in files:
@@ -89,11 +96,11 @@ class IndexBuilder:
 
     def _part(self, path: Path) -> _Part:
         try:
-            source = path.read_bytes()
+            source = read_plain_file(path)
         except OSError as error:
             raise UnreadableFileError(f"{path}: {error.strerror}") from error
         name = path.relative_to(self.models_root).as_posix()
-        stored = self.index_dir / _PARTS / f"{name.replace('/', '__')}.safetensors"
+        stored = self.index_dir / _PARTS / f"{_part_stem(name)}.safetensors"
         recipe = {"layout": str(_LAYOUT), "digest": digest_of(source), "embedding": self._model()}
         part = _read_part(stored, name, recipe)
         if part is None:
@@ -105,7 +112,10 @@ class IndexBuilder:
         return part
 
     def _model(self) -> str:
-        return "" if self.embedder is None else f"{self.embedder.name} {self.embedder.pooling}"
+        if self.embedder is None:
+            return ""
+        # a folder may hold another model by now
+        return f"{self.embedder.name} {self.embedder.pooling} {self.embedder.digest}"
 
     def _make(self, path: Path, name: str, source: bytes, digest: str) -> _Part:
         definitions = definitions_of(read_modeling_file(path, source))
@@ -146,6 +156,15 @@ class IndexBuilder:
             prints=_integers([row.prints for row in rows]),
             lines=_integers([row.lines for row in rows]),
         )
+
+
+def _part_stem(name: str) -> str:
+    """Name the part of a file, such that no two files share one."""
+    flat = name.replace("/", "__")
+    raw = os.fsencode(flat)
+    if len(raw) <= _MOST_BYTES and "__" not in name:
+        return flat
+    return f"{os.fsdecode(raw[:_MOST_BYTES])}~{digest_of(os.fsencode(name))[:16]}"
 
 
 def _info(embedder: Embedder | None) -> EmbeddingInfo | None:

@@ -12,6 +12,7 @@ from typing import Final
 
 from utils.modular_detector.canonical import Prints, prints_of
 from utils.modular_detector.model_names import ModelNamer, read_model_namer
+from utils.source_files import read_plain_file
 
 DefinitionNode = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 _IDENTIFIER: Final = re.compile(r"\b[A-Za-z_]\w*\b")
@@ -93,7 +94,11 @@ def read_modeling_file(path: Path, source: bytes | None = None) -> ModelingFile:
 
 
 def definitions_of(file: ModelingFile) -> list[Definition]:
-    """Describe all definitions of a file."""
+    """Describe all definitions of a file.
+
+    Raises:
+        UnreadableFileError: one of them is nested too deep.
+    """
     return [_definition(file, node) for node in file.nodes.values()]
 
 
@@ -106,7 +111,8 @@ def parse_source(path: Path, source: bytes | None = None) -> ast.Module:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of another's escapes
-            return ast.parse(path.read_bytes() if source is None else source, filename=str(path))
+            source = read_plain_file(path) if source is None else source
+            return ast.parse(source, filename=str(path))
     except SyntaxError as error:
         raise UnreadableFileError(f"{path}:{error.lineno or 1}: {error.msg}") from error
     except OSError as error:
@@ -131,19 +137,27 @@ def first_line_of(node: DefinitionNode) -> int:
 
 def _flat(body: list[ast.stmt]) -> Iterator[ast.stmt]:
     """Give a file's statements, those inside of `if` and `try` in place of these."""
-    for node in body:
+    todo = body[::-1]
+    while todo:  # not by recursion: there is no limit to a row of `elif`
+        node = todo.pop()
         match node:
             case ast.If():
-                yield from _flat([*node.orelse, *node.body])
+                todo += [*node.orelse, *node.body][::-1]
             case ast.Try():
                 below = [statement for handler in node.handlers for statement in handler.body]
-                yield from _flat([*below, *node.body, *node.orelse, *node.finalbody])
+                todo += [*below, *node.body, *node.orelse, *node.finalbody][::-1]
             case _:
                 yield node
 
 
 def _definition(file: ModelingFile, node: DefinitionNode) -> Definition:
-    code = file.namer.generic(ast.unparse(node))
+    try:
+        code = file.namer.generic(ast.unparse(node))
+        prints = prints_of(node, namer=file.namer, own=file.own)
+    except RecursionError:
+        raise UnreadableFileError(
+            f"{file.path}:{node.lineno}: {node.name} is nested too deep"
+        ) from None
     return Definition(
         name=node.name,
         is_class=isinstance(node, ast.ClassDef),
@@ -151,7 +165,7 @@ def _definition(file: ModelingFile, node: DefinitionNode) -> Definition:
         last_line=node.end_lineno or node.lineno,
         code=code,
         tokens=frozenset(_IDENTIFIER.findall(code)),
-        prints=prints_of(node, namer=file.namer, own=file.own),
+        prints=prints,
     )
 
 

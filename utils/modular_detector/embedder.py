@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 import json
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ DOCUMENTED_MODEL: Final = "Qwen/Qwen3-Embedding-4B"
 POOLING: Final = "mean"
 _BATCH_SIZE: Final = 16
 _MAX_LENGTH: Final = 4096
+_SAMPLED: Final = 64  # numbers of a weight
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +35,7 @@ class Embedder:
         max_length: how many tokens of a text are read.
         batch_size: how many texts are embedded at once.
         device: where the model runs.
+        digest: tells models of one name apart.
     """
 
     name: str
@@ -41,6 +44,7 @@ class Embedder:
     max_length: int
     batch_size: int
     device: str
+    digest: str
     _tokenizer: Any
     _model: Any
 
@@ -49,14 +53,26 @@ class Embedder:
 
         Returns:
             [n, width], rows of length 1.
+
+        Raises:
+            BadInputError: the model does not do for that.
         """
         vectors = np.zeros((len(texts), self.width), dtype=np.float32)
         # texts of like length together, so that little is padded
         order = sorted(range(len(texts)), key=lambda number: len(texts[number]))
         for start in range(0, len(order), self.batch_size):
             chosen = order[start : start + self.batch_size]
-            vectors[chosen] = self._encode_batch([texts[number] for number in chosen])
+            vectors[chosen] = self._checked_batch([texts[number] for number in chosen])
         return vectors
+
+    def _checked_batch(self, texts: list[str]) -> Floats:
+        try:
+            return self._encode_batch(texts)
+        # A tokenizer that cannot pad, a model that wants more than tokens: each fails in its way.
+        except Exception as error:
+            raise BadInputError(
+                f"the embedding model {self.name} cannot embed code: {_first_line(error)}"
+            ) from error
 
     def _encode_batch(self, texts: list[str]) -> Floats:
         import torch
@@ -89,22 +105,37 @@ def load_embedder(name: str) -> Embedder:
         device = "cuda" if torch.cuda.is_available() else "cpu"
         tokenizer = AutoTokenizer.from_pretrained(source)
         model = AutoModel.from_pretrained(source, dtype="auto").eval().to(device)
-    except (ImportError, OSError, ValueError, KeyError, RuntimeError) as error:
-        first = str(error).strip().split("\n", maxsplit=1)[0]
+        return Embedder(
+            name=name,
+            pooling=POOLING,
+            width=int(model.config.hidden_size),
+            max_length=_max_length(source, model.config),
+            batch_size=_BATCH_SIZE,
+            device=device,
+            digest=_digest(model),
+            _tokenizer=tokenizer,
+            _model=model,
+        )
+    # Files of others: what libraries raise for damaged ones has no common class.
+    except Exception as error:
         raise BadInputError(
-            f"the embedding model {name} cannot be loaded ({first}); take --embedding-model "
-            f"{PACKAGED_MODEL}, whose weights a package ships, or none for Jaccard alone"
+            f"the embedding model {name} cannot be loaded ({_first_line(error)}); take "
+            f"--embedding-model {PACKAGED_MODEL}, whose weights a package ships, or none for "
+            "Jaccard alone"
         ) from error
-    return Embedder(
-        name=name,
-        pooling=POOLING,
-        width=int(model.config.hidden_size),
-        max_length=_max_length(source, model.config),
-        batch_size=_BATCH_SIZE,
-        device=device,
-        _tokenizer=tokenizer,
-        _model=model,
-    )
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().split("\n", maxsplit=1)[0] or type(error).__name__
+
+
+def _digest(model: Any) -> str:
+    """Hash the begin of each weight."""
+    total = hashlib.sha256()
+    for name, weight in model.named_parameters():
+        numbers = weight.detach().reshape(-1)[:_SAMPLED].float().cpu().numpy()
+        total.update(f"{name} {tuple(weight.shape)}".encode() + numbers.tobytes())
+    return total.hexdigest()[:16]
 
 
 def _packaged_folder() -> str:

@@ -17,7 +17,9 @@ from utils.modular_detector.index import (
     SourceFile,
     number_tokens,
 )
+from utils.modular_detector.index_checks import check_index
 from utils.modular_detector.provenance import Provenance
+from utils.source_files import read_plain_file
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -68,19 +70,14 @@ def read_index(folder: Path) -> Index:
     Raises:
         BadInputError: a file is missing, damaged, of another format, or of another build.
     """
-    if not (folder / INFO_FILE).is_file():
-        return _read_foreign(folder)
-    info = _read_json(folder / INFO_FILE)
-    if info.get("format") != FORMAT:
-        raise BadInputError(
-            f"{folder / INFO_FILE} is of format {info.get('format')}, expected {FORMAT}; {_REBUILD}"
-        )
     try:
-        return _read_own(folder, info)
+        index = _read_own(folder) if (folder / INFO_FILE).exists() else _read_foreign(folder)
+        check_index(index)
     except (KeyError, TypeError, AttributeError, ValueError, IndexError) as error:
         if isinstance(error, BadInputError):
             raise
         raise BadInputError(f"the index in {folder} is damaged ({error!r}); {_REBUILD}") from error
+    return index
 
 
 def write_arrays(path: Path, arrays: dict[str, Any], metadata: dict[str, str]) -> None:
@@ -107,7 +104,7 @@ def read_arrays(path: Path) -> tuple[dict[str, npt.NDArray[Any]], dict[str, str]
     try:
         with safe_open(path, framework="numpy") as file:
             return {name: file.get_tensor(name) for name in file.keys()}, file.metadata() or {}  # noqa: SIM118  # no mapping
-    except (OSError, SafetensorError) as error:
+    except (OSError, SafetensorError, TypeError) as error:  # TypeError: a dtype NumPy lacks
         raise BadInputError(f"cannot read {path} of the index ({error}); {_REBUILD}") from error
 
 
@@ -126,7 +123,12 @@ def _info(index: Index, mark: str) -> dict[str, Any]:
     }
 
 
-def _read_own(folder: Path, info: dict[str, Any]) -> Index:
+def _read_own(folder: Path) -> Index:
+    info = _read_json(folder / INFO_FILE)
+    if info.get("format") != FORMAT:
+        raise BadInputError(
+            f"{folder / INFO_FILE} is of format {info.get('format')}, expected {FORMAT}; {_REBUILD}"
+        )
     arrays, metadata = read_arrays(folder / TOKENS_FILE)
     embedding = embeddings = None
     marks = {info["mark"], metadata.get("mark")}
@@ -200,10 +202,10 @@ def _write_json(path: Path, value: object) -> None:
 
 def _read_json(path: Path) -> dict[str, Any]:
     try:
-        value = json.loads(path.read_bytes())
+        value = json.loads(read_plain_file(path))
     except OSError as error:
         raise BadInputError(f"cannot read {path} of the index: {error.strerror}") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise BadInputError(f"{path} of the index is no JSON ({error}); {_REBUILD}") from error
     if not isinstance(value, dict):
         raise BadInputError(f"{path} of the index holds no object; {_REBUILD}")

@@ -75,20 +75,25 @@ class Matches:
         return [match for match in self.jaccard if match.number in both]
 
 
-def candidates(index: Index, path: Path, before: datetime.date | None = None) -> Booleans:
+def candidates(
+    index: Index, path: Path, before: datetime.date | None = None, *, models_root: Path
+) -> Booleans:
     """Tell which entries count, [N]: not those of the file itself, nor those that came too late.
 
     Args:
         index: the index.
-        path: the file that is looked at; one of the same model and name is itself.
+        path: the file that is looked at; one of the same folders and name is itself.
         before: count only models that are older.
+        models_root: the folder of the models.
     """
-    itself = "/".join(path.resolve().parts[-2:])
+    resolved, root = path.resolve(), models_root.resolve()
+    itself = {"/".join(resolved.parts[-depth:]) for depth in range(2, len(resolved.parts))}
+    itself |= {resolved.relative_to(root).as_posix()} if resolved.is_relative_to(root) else set()
     dates = {name: source.date for name, source in index.files.items()}
     allowed = {
         file
         for file in {entry.file for entry in index.entries}
-        if file != itself and (before is None or is_before(dates.get(file, ""), before))
+        if file not in itself and (before is None or is_before(dates.get(file, ""), before))
     }
     return np.array([entry.file in allowed for entry in index.entries], dtype=bool)
 

@@ -7,11 +7,13 @@ import hashlib
 import importlib.util
 import re
 import subprocess
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from utils.command import BadInputError
+from utils.source_files import find_files, read_plain_file
 
 _VERSION: Final = re.compile(r"^__version__\s*=\s*[\"']([^\"']+)", re.MULTILINE)
 _ADDED: Final = re.compile(r"added to Hugging Face Transformers on\s+(\d{4}-\d{2}-\d{2})")
@@ -49,13 +51,17 @@ def installed_models_root() -> Path:
     return Path(spec.submodule_search_locations[0]) / "models"
 
 
-def modeling_files(models_root: Path) -> list[Path]:
+def modeling_files(models_root: Path, failed: Callable[[OSError], None]) -> list[Path]:
     """Find all modeling files below a folder.
+
+    Args:
+        models_root: the folder.
+        failed: is told of each folder in it that cannot be listed.
 
     Raises:
         BadInputError: there are none.
     """
-    found = sorted(models_root.rglob("modeling_*.py"))
+    found = find_files(models_root, "modeling_*.py", failed)
     if not found:
         raise BadInputError(
             f"no modeling_*.py below {models_root}; expected the folder src/transformers/models of "
@@ -68,7 +74,7 @@ def provenance_of(models_root: Path) -> Provenance:
     """Tell the release and the commit of a folder of models."""
     package = models_root.resolve().parent / "__init__.py"
     try:
-        version = _VERSION.search(package.read_text(encoding="utf-8"))
+        version = _VERSION.search(read_plain_file(package).decode())
     except (OSError, UnicodeDecodeError):
         version = None
     return Provenance(
@@ -100,10 +106,11 @@ def date_of(models_root: Path, model: str, source: bytes) -> str:
 
 def is_before(date: str, limit: datetime.date) -> bool:
     """Tell whether a date of `date_of` lies wholly before a day; an unknown one does not."""
-    if not date:
-        return False
     last = date if "-" in date else f"{date}-12-31"
-    return datetime.date.fromisoformat(last) < limit
+    try:
+        return datetime.date.fromisoformat(last) < limit
+    except ValueError:  # nothing, or a day that there never was
+        return False
 
 
 def _commit(folder: Path) -> str:

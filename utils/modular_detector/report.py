@@ -53,6 +53,9 @@ def _remark(file: ModelingFile, matches: Matches, match: Match, sources: Indexed
     base = sources.definition(match.number)
     if base is None:
         return ""
-    difference = short_difference((base, match.entry.name), (file, matches.definition.name))
+    try:
+        difference = short_difference((base, match.entry.name), (file, matches.definition.name))
+    except RecursionError:  # expressions of hundreds of levels
+        return ""
     start = "same structure: " if match.likeness is Likeness.STRUCTURE else ""
     return f"{start}{difference}" if difference else ""

@@ -15,11 +15,13 @@ from utils.modular_detector.definitions import (
 )
 from utils.modular_detector.index import Index
 from utils.modular_detector.provenance import digest_of
+from utils.source_files import read_plain_file
 
 # What tells how a file calls its model, in forms that are Python by themselves.
 _CONFIGURATION: Final = re.compile(
     rb"^from \.\S*configuration_\w+ import (?:\([^)]*\)|[^\n(]*)", re.MULTILINE
 )
+_LINE_END: Final = re.compile(rb"\r\n?|\n")  # what Python takes for one
 _BASE_CLASS: Final = re.compile(rb"^class \w+PreTrainedModel(?=\()", re.MULTILINE)
 
 
@@ -49,7 +51,7 @@ class IndexedSources:
         if source is None or self.index.lines is None:
             return None
         first, last = self.index.lines[number]
-        own = b"\n".join(source.split(b"\n")[first - 1 : last]).decode(errors="replace")
+        own = b"\n".join(_LINE_END.split(source)[first - 1 : last]).decode(errors="replace")
         bases = [b"%s: ..." % line for line in _BASE_CLASS.findall(source)]
         # one that stands under an `if` is indented
         kept = [*_CONFIGURATION.findall(source), *bases, dedent(own).encode()]
@@ -66,7 +68,7 @@ class IndexedSources:
 
     def _read(self, name: str) -> bytes | None:
         try:
-            source = (self.models_root / name).read_bytes()
+            source = read_plain_file(self.models_root / name)
         except OSError:
             return None
         known = self.index.files.get(name)

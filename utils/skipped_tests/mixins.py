@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
+from utils.skipped_tests.reasons import source_text
 from utils.skipped_tests.source_file import (
     FunctionNode,
     TestFile,
@@ -53,6 +54,8 @@ class TestClass:
                     found[node.name] = node
                 case ast.Assign(targets=targets, value=value):
                     found |= {t.id: value for t in targets if isinstance(t, ast.Name)}
+                case ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value):
+                    found[name] = value
         return found
 
 
@@ -65,7 +68,7 @@ class ClassTree:
 
     Attributes:
         root: the repository, where absolute imports begin.
-        unreadable: what could not be read, by file.
+        unreadable: what could not be read, by file or folder.
     """
 
     root: Path
@@ -73,6 +76,7 @@ class ClassTree:
     _files: dict[Path, TestFile | None] = field(default_factory=dict)
     _classes: dict[tuple[Path, str], TestClass] = field(default_factory=dict)
     _orders: dict[TestClass, list[Base]] = field(default_factory=dict)
+    _brought: dict[tuple[Path, str], Base] = field(default_factory=dict)
 
     def file(self, path: Path) -> TestFile | None:
         """Read a file, once; None where it cannot be read, which `unreadable` then tells."""
@@ -83,6 +87,11 @@ class ClassTree:
                 self._files[path] = None
                 self.unreadable[path] = str(error)
         return self._files[path]
+
+    def folder_failed(self, error: OSError) -> None:
+        """Note a folder that cannot be listed."""
+        folder = Path(str(error.filename))
+        self.unreadable[folder] = f"{folder}: {error.strerror}"
 
     def classes_of(self, file: TestFile) -> list[TestClass]:
         """Give the top-level classes of a file, in order."""
@@ -100,7 +109,8 @@ class ClassTree:
                 list(self.resolution_order(base)) if isinstance(base, TestClass) else [base]
                 for base in bases
             ]
-            self._orders[test_class] = [test_class, *_merge([*orders, bases])]
+            above = orders[0] if len(orders) == 1 else _merge([*orders, bases])
+            self._orders[test_class] = [test_class, *above]
         return self._orders[test_class]
 
     def is_test_case(self, test_class: TestClass) -> bool:
@@ -125,7 +135,7 @@ class ClassTree:
         return found
 
     def _resolve(self, node: ast.expr, file: TestFile, hops: int = _MAX_HOPS) -> Base:
-        dotted = file.dotted(node) or ast.unparse(node)
+        dotted = file.dotted(node) or source_text(node)
         if not hops:
             return dotted
         if isinstance(node, ast.Name):
@@ -152,10 +162,14 @@ class ClassTree:
         return self._look_up(module, bound.name, hops - 1) if module else bound.dotted
 
     def _starred(self, file: TestFile, name: str, hops: int) -> Base:
-        """Find a name that `from ... import *` may have brought, at present the last such one."""
-        star = file.imports.get("*")
-        module = self._module(file, star.level, star.module) if star else None
-        return self._look_up(module, name, hops - 1) if module else name
+        """Find a name that one of `from ... import *` has brought; the last one goes first."""
+        key = (file.path, name)
+        if key not in self._brought:
+            self._brought[key] = name  # files may import one another
+            modules = (self._module(file, star.level, star.module) for star in file.starred)
+            found = (self._look_up(module, name, hops - 1) for module in modules if module)
+            self._brought[key] = next((base for base in found if isinstance(base, TestClass)), name)
+        return self._brought[key]
 
     def _absolute(self, dotted: str, hops: int) -> Base:
         """Find `tests.module.Class` after `import tests.module`."""

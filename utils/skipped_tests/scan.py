@@ -11,6 +11,7 @@ from pathlib import Path
 from utils.command import BadInputError
 from utils.skipped_tests.mixins import ClassTree, TestClass
 from utils.skipped_tests.states import ClassJudge, Outcome, State, class_judge
+from utils.source_files import find_files
 
 _COMMON = Path("tests/test_modeling_common.py")
 _GENERATION = Path("tests/generation/test_utils.py")
@@ -71,14 +72,23 @@ class TestScan:
         return skipped / max(1, skipped + len(self.rows(State.RAN)))
 
 
-def model_test_files(root: Path) -> list[Path]:
+def model_test_files(root: Path, failed: Callable[[OSError], None] | None = None) -> list[Path]:
     """Find the files of the models' tests.
+
+    Args:
+        root: of a checkout.
+        failed: is told of each folder that cannot be listed.
 
     Raises:
         BadInputError: `root` is no checkout of transformers.
     """
     missing = [path for path in (_COMMON, _MODELS) if not (root / path).exists()]
-    found = sorted((root / _MODELS).rglob("test_modeling_*.py"))
+    errors: list[OSError] = []
+    found = find_files(root / _MODELS, "test_modeling_*.py", errors.append)
+    for error in errors:
+        (failed or (lambda _: None))(error)
+    if not missing and not found and errors:
+        raise BadInputError(f"cannot list {errors[0].filename}: {errors[0].strerror}")
     if missing or not found:
         lacking = " and ".join(map(str, missing)) or f"{_MODELS}/*/test_modeling_*.py"
         raise BadInputError(
@@ -214,10 +224,12 @@ def _suites(tree: ClassTree, path: Path, mixins: frozenset[TestClass]) -> list[T
 
 
 def _model_names(files: list[Path]) -> dict[Path, str]:
-    """Name each file's model; two files of one name in two folders are told apart by these."""
-    stems = {path: path.stem.removeprefix("test_modeling_") for path in files}
-    count = Counter(stems.values())
-    return {
-        path: stem if count[stem] == 1 else f"{path.parent.name}/{stem}"
-        for path, stem in stems.items()
-    }
+    """Name each file's model; files of one name are told apart by as many folders as it takes."""
+    names = {path: path.stem.removeprefix("test_modeling_") for path in files}
+    stems = dict(names)
+    for folders in range(1, 1 + max((len(path.parents) for path in files), default=0)):
+        count = Counter(names.values())
+        for path, name in names.items():
+            if count[name] > 1:
+                names[path] = "/".join([*path.parts[-1 - folders : -1], stems[path]])
+    return names

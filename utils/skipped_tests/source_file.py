@@ -8,6 +8,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from utils.source_files import read_plain_file
+
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -41,18 +43,24 @@ class TestFile:
 
     Attributes:
         path: where it lies.
-        statements: its statements, those under a top-level `if` or `try` beside the others.
+        body: its statements.
+        statements: the same, those under a top-level `if` or `try` beside the others.
         classes: its top-level classes.
+        functions: its top-level functions.
         imports: what its imports bind.
+        starred: the modules of its `from ... import *`, the last one first.
         assigned: the last value that is assigned to each name at the top.
     """
 
     __test__ = False  # pytest takes the name for that of a test
 
     path: Path
+    body: list[ast.stmt]
     statements: list[ast.stmt]
     classes: Mapping[str, ast.ClassDef]
+    functions: Mapping[str, FunctionNode]
     imports: Mapping[str, ImportedName]
+    starred: list[ImportedName]
     assigned: Mapping[str, ast.expr] = field(default_factory=dict)
 
     def dotted(self, node: ast.expr) -> str:
@@ -79,27 +87,33 @@ def read_test_file(path: Path) -> TestFile:
     Raises:
         UnreadableFileError: it cannot be read or is no Python.
     """
-    statements = list(flat_statements(_parse(path).body))
+    body = _parse(path).body
+    statements = list(flat_statements(body))
     return TestFile(
         path=path,
+        body=body,
         statements=statements,
         classes={node.name: node for node in statements if isinstance(node, ast.ClassDef)},
+        functions={node.name: node for node in statements if isinstance(node, FunctionNode)},
         imports=_imports(statements),
+        starred=list(_starred(statements))[::-1],
         assigned=dict(_assignments(statements)),
     )
 
 
 def flat_statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
     """Give the statements of a body, those inside of `if`, `try` and `with` in place of these."""
-    for node in body:
+    todo = body[::-1]
+    while todo:  # not by recursion: there is no limit to a row of `elif`
+        node = todo.pop()
         match node:
             case ast.If():
-                yield from flat_statements([*node.body, *node.orelse])
+                todo += [*node.body, *node.orelse][::-1]
             case ast.Try():
                 below = [statement for handler in node.handlers for statement in handler.body]
-                yield from flat_statements([*below, *node.body, *node.orelse, *node.finalbody])
+                todo += [*below, *node.body, *node.orelse, *node.finalbody][::-1]
             case ast.With():
-                yield from flat_statements(node.body)
+                todo += node.body[::-1]
             case _:
                 yield node
 
@@ -108,7 +122,7 @@ def _parse(path: Path) -> ast.Module:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of another's escapes
-            return ast.parse(path.read_bytes(), filename=str(path))
+            return ast.parse(read_plain_file(path), filename=str(path))
     except SyntaxError as error:
         raise UnreadableFileError(f"{path}:{error.lineno or 1}: {error.msg}") from error
     except OSError as error:
@@ -122,14 +136,22 @@ def _imports(statements: list[ast.stmt]) -> dict[str, ImportedName]:
     for node in statements:
         if isinstance(node, ast.ImportFrom):
             for alias in node.names:
-                found[alias.asname or alias.name] = ImportedName(
-                    level=node.level, module=node.module or "", name=alias.name
-                )
+                found[alias.asname or alias.name] = _imported(node, alias)
         elif isinstance(node, ast.Import):
             for alias in node.names:
                 bound = alias.name if alias.asname else alias.name.partition(".")[0]
                 found[alias.asname or bound] = ImportedName(level=0, module=bound, name="")
     return found
+
+
+def _imported(node: ast.ImportFrom, alias: ast.alias) -> ImportedName:
+    return ImportedName(level=node.level, module=node.module or "", name=alias.name)
+
+
+def _starred(statements: list[ast.stmt]) -> Iterator[ImportedName]:
+    for node in statements:
+        if isinstance(node, ast.ImportFrom):
+            yield from (_imported(node, alias) for alias in node.names if alias.name == "*")
 
 
 def _assignments(statements: list[ast.stmt]) -> Iterator[tuple[str, ast.expr]]:

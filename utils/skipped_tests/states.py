@@ -9,19 +9,16 @@ from enum import Enum
 from functools import cache
 from itertools import chain
 
+from utils.skipped_tests.bodies import body_skip, is_empty
 from utils.skipped_tests.mixins import ClassTree, TestClass
-from utils.skipped_tests.skips import (
-    Skip,
-    body_skip,
-    decorator_skips,
-    is_empty,
-    mark_skips,
-    skip_of_value,
-)
+from utils.skipped_tests.skips import Skip, decorator_skips, mark_skips, skip_of_value
 from utils.skipped_tests.source_file import FunctionNode, TestFile
 
 # Every class of model tests carries it: without torch none of them runs, with it all do.
 _TAKEN_FOR_GRANTED = "require_torch"
+# What makes the runners leave a class out, and the value that does.
+_SKIPPING_ATTRIBUTES = {"__unittest_skip__": True, "__test__": False}
+_REASON_ATTRIBUTE = "__unittest_skip_why__"
 _BEFORE_A_TEST = ("setUpClass", "setup_class", "setUp", "setup_method")
 
 
@@ -71,7 +68,7 @@ class ClassJudge:
         certain = [skip for skip in chain(skips, self.whole) if skip.is_certain]
         if certain:
             return Outcome(state=State.SKIPPED, reason=certain[0].reason)
-        if definer not in self.common and _does_nothing(definer.members[method]):
+        if definer not in self.common and is_empty(definer.members[method]):
             return Outcome(state=State.EMPTY)
         conditions = list(dict.fromkeys(skip.reason for skip in chain(skips, self.whole)))
         if conditions:
@@ -94,18 +91,34 @@ def class_judge(
     for owner in order:
         # marks of classes and of unittest are inherited
         whole += decorator_skips(owner.node.decorator_list, owner.file)
-        whole += mark_skips(owner.statements, owner.file)
+        whole += mark_skips(owner.node.body, owner.file)
+    whole += _attribute_skips(order)
     whole += _setup_skips([owner for owner in order if owner not in common])
     return ClassJudge(order=order, common=common, whole=_beyond_torch(whole))
 
 
 def file_skips(file: TestFile) -> list[Skip]:
     """Find what skips a whole file: `pytestmark`, or a skip at its top."""
-    skip = body_skip(
-        [node for node in file.statements if isinstance(node, ast.Expr | ast.Raise)], file
-    )
-    certain = [skip] if skip is not None and skip.is_certain else []
-    return [*mark_skips(file.statements, file), *certain]
+    skip = body_skip(file.body, file)
+    return [*mark_skips(file.body, file), *([skip] if skip is not None else [])]
+
+
+def _attribute_skips(order: list[TestClass]) -> list[Skip]:
+    """Find what unittest and pytest ask a class for, the nearest definition of each."""
+    found: list[Skip] = []
+    for name, when in _SKIPPING_ATTRIBUTES.items():
+        value = _attribute(order, name)
+        if value is not None and bool(value.value) is when:
+            why = _attribute(order, _REASON_ATTRIBUTE) if when else None
+            reason = str(why.value) if why is not None else f"{name} = {value.value!r}"
+            found.append(Skip(is_certain=True, reason=reason))
+    return found
+
+
+def _attribute(order: list[TestClass], name: str) -> ast.Constant | None:
+    owner = next((owner for owner in order if name in owner.members), None)
+    member = owner.members[name] if owner else None
+    return member if isinstance(member, ast.Constant) else None
 
 
 def _setup_skips(owners: list[TestClass]) -> list[Skip]:
@@ -141,9 +154,3 @@ def _member_skips(
 
 def _beyond_torch(skips: list[Skip]) -> list[Skip]:
     return [skip for skip in skips if skip.is_certain or skip.reason != _TAKEN_FOR_GRANTED]
-
-
-def _does_nothing(member: FunctionNode | ast.expr) -> bool:
-    return (
-        is_empty(member) if isinstance(member, FunctionNode) else isinstance(member, ast.Constant)
-    )

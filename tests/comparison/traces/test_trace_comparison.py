@@ -12,6 +12,7 @@ from comparison.report.trace_text import trace_lines
 from comparison.schema.errors import BadInputError, MissingPathError, NothingComparedError
 from comparison.schema.tolerance import Tolerance
 from comparison.schema.trace_comparison import CallVerdict, TraceComparison
+from comparison.store.max_file import write_max_file
 from comparison.store.safetensors_file import read_safetensors_tensor
 from comparison.traces.trace_comparison import compare_traces
 from tests.comparison.traces.traced_llama import trace_llama
@@ -146,6 +147,36 @@ def test_a_trace_is_compared_with_a_dump(
     for found in (compared(traces / form, bad), compared(bad, traces / form)):
         assert found.first is not None
         assert found.first.path.removeprefix(root) in (UP_PROJ, "model.layers.2.mlp.up_proj")
+
+
+@pytest.mark.parametrize("form", ["good", "good-files"])
+def test_a_trace_is_compared_with_a_dump_of_another_engine(
+    traces: Path, tmp_path: Path, form: str
+) -> None:
+    names = {
+        "model.embed_tokens": "model.embed_tokens",
+        "model.layers.0.mlp.down_proj": "model.layers.layers.0.mlp_shards.0.down_proj",
+        "model.layers.2.mlp.up_proj": "model.layers.layers.2.mlp.up_proj",
+        "lm_head": "model.lm_head",
+    }
+    for kind in ("good", "bad"):
+        (tmp_path / kind).mkdir()
+        for name, other in names.items():
+            source = traces / f"{kind}-files" / f"LlamaForCausalLM.{name}_outputs.safetensors"
+            rows = np.array(read_safetensors_tensor(source, "data"))[0]  # of the batch of one
+            rows = rows[-1:] if name == "lm_head" else rows  # of the last token alone
+            write_max_file(tmp_path / kind / f"{other}-output.max", rows, key=other)
+    for found in (
+        compared(traces / form, tmp_path / "good"),
+        compared(tmp_path / "good", traces / form),
+    ):
+        assert found.compared == 3
+        assert found.first is None
+        assert "names are those of another engine" in found.notes[-1]
+    found = compared(traces / form, tmp_path / "bad")
+    assert found.first is not None
+    assert found.first.path == UP_PROJ
+    assert "absent" not in found.first.gap
 
 
 def tensor(mean: float) -> dict[str, Any]:

@@ -9,7 +9,9 @@ import pytest
 from comparison.schema.errors import BadInputError, CorruptFileError, MissingPathError
 from comparison.store.safetensors_file import write_safetensors
 from comparison.traces import trace_file
-from comparison.traces.trace_file import TracedTensor, find_trace, read_trace
+from comparison.traces.trace_file import read_trace
+from comparison.traces.trace_folder import find_trace
+from comparison.traces.traced_call import TracedTensor
 
 TENSOR = {"shape": "torch.Size([2, 3])", "dtype": "torch.float64"}
 
