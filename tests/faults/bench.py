@@ -13,7 +13,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from tests.faults.catalogue import all_pairs, fast_pairs, held_out_pairs
+from tests.faults.catalogue import all_pairs, fast_pairs, held_out_pairs, third_part_pairs
 from tests.faults.dump_pair import LogitDifference, logit_difference, write_pair
 from tests.faults.models import is_encoder, reference
 from tests.faults.pair import Pair
@@ -228,6 +228,8 @@ def _pairs_of(part: str, *, fast: bool) -> tuple[Pair, ...]:
     match part:
         case "held-out":
             return held_out_pairs()
+        case "third":
+            return third_part_pairs()
         case "all" if not fast:
             return (*all_pairs(), *held_out_pairs())
         case _:
@@ -239,19 +241,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--kind", help="only this kind")
     parser.add_argument("--arch", help="only this architecture")
     parser.add_argument("--name", help="only pairs with this text in their name")
-    parser.add_argument("--subset", choices=["all", "fast"], default="all")
+    parser.add_argument("--subset", choices=["all", "fast", "third"], default="all")
     parser.add_argument(
         "--part",
-        choices=["first", "held-out", "all"],
+        choices=["first", "held-out", "third", "all"],
         default="all",
-        help="the pairs that the tool was made with, those it was not, or both",
+        help="the pairs that the tool was made with, those it was not, or both; third by itself",
     )
     parser.add_argument("--json", type=Path, help="write all results to this file")
     parser.add_argument("--check-only", action="store_true", help="only check the pairs themselves")
     options = parser.parse_args(arguments)
+    part = "third" if options.subset == "third" else options.part
     pairs = [
         pair
-        for pair in _pairs_of(options.part, fast=options.subset == "fast")
+        for pair in _pairs_of(part, fast=options.subset == "fast")
         if options.kind in (None, pair.kind)
         and options.arch in (None, pair.arch, pair.arch.partition("@")[0])
         and (options.name or "") in pair.name

@@ -23,6 +23,8 @@ from tests.faults.held_out import harmless as held_out_harmless
 from tests.faults.held_out.plants import PLANTS as HELD_OUT_PLANTS
 from tests.faults.models import LONG_ROWS, SHORT_ROWS, path_of
 from tests.faults.pair import Change, Pair, Plant, names_of
+from tests.faults.third_part import harmless as third_harmless
+from tests.faults.third_part.plants import PLANTS as THIRD_PLANTS
 
 PLANTS: tuple[Plant, ...] = (
     *plants_attention.PLANTS,
@@ -50,6 +52,14 @@ def held_out_pairs() -> tuple[Pair, ...]:
     ]
     others = [replace(pair, held_out=True) for pair in held_out_harmless.pairs()]
     return _unique((*faults, *others))
+
+
+@cache
+def third_part_pairs() -> tuple[Pair, ...]:
+    """List the pairs of the third part, each of which has a disguise of its own choice."""
+    faults = [_pair(plant, plant.archs[0], disguise) for plant, disguise in THIRD_PLANTS]
+    named = [replace(pair, name=f"third/{pair.name}", held_out=True) for pair in faults]
+    return _unique((*named, *third_harmless.pairs()))
 
 
 def _unique(pairs: tuple[Pair, ...]) -> tuple[Pair, ...]:

@@ -295,10 +295,11 @@ _ROLES: dict[str, Mapping[str, str]] = {
     "bert": _BERT_ROLES,
 }
 ARCHITECTURES = (*_CONFIGS, *_VARIANTS)
+ENCODERS = {"bert"}
 
 
 def is_encoder(arch: str) -> bool:
-    return arch.partition("@")[0] == "bert"
+    return arch.partition("@")[0] in ENCODERS
 
 
 @cache

@@ -88,7 +88,7 @@ class Pair:
         shift: a constant for each token may be added to the logits.
         second: of two faults, names of modules that are right for the later one.
         second_cause: its cause.
-        held_out: the pair belongs to the second part, written after the tool and blind to it.
+        held_out: the pair is of the second or third part, written after the tool and blind to it.
     """
 
     name: str
