@@ -84,7 +84,13 @@ def ensure_folder(folder: Path) -> Path:
 
 
 def _invoke(command: click.Command) -> int:
-    name = Path(sys.argv[0]).name or "command"
+    name = Path(sys.argv[0]).stem or "command"
+    variable = f"_{name.upper()}_COMPLETE"
+    asked = os.environ.get(variable)
+    if asked:  # a shell asks for its script, or for what may come next
+        from click.shell_completion import shell_complete
+
+        return BAD_INPUT if shell_complete(command, {}, name, variable, asked) else 0
     with command.make_context(name, sys.argv[1:]) as context:
         result = command.invoke(context)
     return 0 if result is None else int(result)

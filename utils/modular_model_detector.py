@@ -55,7 +55,10 @@ class _Options:
 
 @click.command(
     context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="See docs/modular_model_detector.md.",
+    epilog="\b\n"
+    "modular_model_detector --build\n"
+    "modular_model_detector --modeling-file modeling_mine.py --embedding-model none\n\n"
+    "See docs/modular_model_detector.md.",
 )
 @click.option("--modeling-file", type=click.Path(path_type=Path), help="File to look at.")
 @click.option("--build", is_flag=True, help="Build the index of all models.")

@@ -29,7 +29,10 @@ from utils.skipped_tests.scan import (
 
 @click.command(
     context_settings={"help_option_names": ["-h", "--help"], "show_default": True},
-    epilog="See docs/scan_skipped_tests.md.",
+    epilog="\b\n"
+    "scan_skipped_tests --root ~/transformers --output_dir scans/\n"
+    "scan_skipped_tests --root ~/transformers --test_method_name test_inputs_embeds\n\n"
+    "See docs/scan_skipped_tests.md.",
 )
 @click.option(
     "--output_dir",

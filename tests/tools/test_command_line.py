@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 import pytest
 
+UTILS = ("modular_model_detector", "scan_skipped_tests")
 COMMANDS = (
     "compare_reports",
     "compare_tensors",
@@ -22,7 +23,8 @@ COMMANDS = (
 
 
 def command(name: str) -> click.Command:
-    found = getattr(importlib.import_module(f"tools.{name}"), name)
+    room = "utils" if name in UTILS else "tools"
+    found = getattr(importlib.import_module(f"{room}.{name}"), name)
     assert isinstance(found, click.Command)
     return found
 
@@ -35,7 +37,7 @@ def test_no_command_is_left_out() -> None:
     assert own - {"entry_point"} == set(COMMANDS)
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("name", [*COMMANDS, *UTILS])
 def test_help_shows_two_examples(name: str) -> None:
     found = command(name)
     text = found.get_help(click.Context(found, info_name=name))
@@ -43,7 +45,7 @@ def test_help_shows_two_examples(name: str) -> None:
     assert len(examples) >= 2, text
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("name", [*COMMANDS, *UTILS])
 def test_examples_are_commands_that_parse(name: str) -> None:
     found = command(name)
     for line in (found.epilog or "").splitlines():
@@ -54,7 +56,7 @@ def test_examples_are_commands_that_parse(name: str) -> None:
 
 def complete(name: str, asked: str, **words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", f"tools.{name}"],
+        [sys.executable, "-m", f"{'utils' if name in UTILS else 'tools'}.{name}"],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **words}
         | {f"_{name.upper()}_COMPLETE": asked},
         capture_output=True,
@@ -65,10 +67,11 @@ def complete(name: str, asked: str, **words: str) -> subprocess.CompletedProcess
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_shells_get_their_script(shell: str) -> None:
-    done = complete("diff_models", f"{shell}_source")
+@pytest.mark.parametrize("name", ["diff_models", "scan_skipped_tests"])
+def test_shells_get_their_script(name: str, shell: str) -> None:
+    done = complete(name, f"{shell}_source")
     assert done.returncode == 0, done.stderr
-    assert "_DIFF_MODELS_COMPLETE" in done.stdout
+    assert f"_{name.upper()}_COMPLETE" in done.stdout
 
 
 def test_options_are_completed() -> None:
