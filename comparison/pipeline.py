@@ -25,7 +25,8 @@ from comparison.schema.outcome import NotComparable, Outcome, ShapeDiffers, Side
 from comparison.schema.tolerance import Tolerance
 from comparison.store.dump import Dump, open_dump
 
-Progress = Callable[[int, int], None]
+Progress = Callable[[int, int, int], None]
+Look = Callable[[Pair, Aligned], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +52,7 @@ def compare(
     options: CompareOptions | None = None,
     *,
     progress: Progress | None = None,
+    look: Look | None = None,
 ) -> Comparison:
     """Compare two dumps, each a folder or a file.
 
@@ -58,7 +60,9 @@ def compare(
         reference: what is taken to be right.
         candidate: what is in question.
         options: how to compare; None measures without a verdict.
-        progress: called with the number of pairs done and of all pairs after each pair.
+        progress: called after each pair with the number of pairs done, of all pairs, and of the
+            bytes that were read of both sides.
+        look: is shown each pair that was measured, with both sides as they were compared.
 
     Returns:
         All pairs, measured or not, and all tensors that are left over.
@@ -68,7 +72,7 @@ def compare(
             in one message.
     """
     options = options or CompareOptions()
-    run = _Run(*_open_both(reference, candidate), options)
+    run = _Run(*_open_both(reference, candidate), options, look)
     pairing = run.pair()
     pairs: list[Pair] = []
     unpaired: list[Unpaired] = []
@@ -79,7 +83,7 @@ def compare(
         except UnknownBlocksError:
             unpaired += _parts(planned)
         if progress is not None:
-            progress(done, len(pairing.pairs))
+            progress(done, len(pairing.pairs), run.bytes_read)
     return run.result(tuple(pairs), (*pairing.unpaired, *unpaired))
 
 
@@ -102,15 +106,18 @@ def _open_both(reference: Path, candidate: Path) -> tuple[Dump, Dump]:
 class _Run:
     """Two open dumps and how to compare them."""
 
-    def __init__(self, reference: Dump, candidate: Dump, options: CompareOptions) -> None:
+    def __init__(
+        self, reference: Dump, candidate: Dump, options: CompareOptions, look: Look | None
+    ) -> None:
         self._reference, self._candidate = reference, candidate
-        self._options = options
+        self._options, self._look = options, look
         self._engines = (
             _engine(reference, options.reference_engine),
             _engine(candidate, options.candidate_engine),
         )
         self._order_known = reference.order_known or candidate.order_known
         self._reader = PairReader(reference, candidate)
+        self.bytes_read = 0
 
     def pair(self) -> Pairing:
         reference, candidate = self._reference, self._candidate
@@ -134,10 +141,12 @@ class _Run:
         """
         reference_shape = candidate_shape = None
         adjustments: tuple[str, ...] = ()
+        aligned: Aligned | ShapeDiffers | NotComparable | None = None
         outcome: Outcome
         try:
             read = self._reader.read(planned)
             reference_shape, candidate_shape = read.reference.shape, read.candidate.shape
+            self.bytes_read += read.reference.nbytes + read.candidate.nbytes
             if read.problem is not None:
                 outcome = read.problem
             else:
@@ -149,7 +158,7 @@ class _Run:
             outcome = NotComparable(reason=str(error))
         except MemoryError:
             outcome = NotComparable(reason="there is not enough memory to compare it")
-        return Pair(
+        pair = Pair(
             reference=planned.reference,
             candidate=planned.candidate,
             reason=planned.reason,
@@ -158,6 +167,9 @@ class _Run:
             candidate_shape=candidate_shape,
             adjustments=adjustments,
         )
+        if self._look is not None and isinstance(aligned, Aligned):
+            self._look(pair, aligned)
+        return pair
 
     def _align_pair(
         self, read: ReadPair, planned: PlannedPair

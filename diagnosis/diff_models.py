@@ -176,6 +176,7 @@ def _find_side(
         options.tell("building three small graphs on MAX, to see how multiply-adds are rounded")
         encoding = None if wrong.dump.manifest is None else wrong.dump.manifest.encoding
         found = replace(found, diagnosis=with_fma_note(found.diagnosis, spec, encoding))
+    options.on_found(right.dump, wrong.dump, found.diagnosis)
     return found
 
 

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from comparison.align.pairing import Pairing
+from comparison.schema.diagnosis import Diagnosis
+from comparison.store.dump import Dump
 from diagnosis.calibration import Rerun
 from diagnosis.diagnose import DiagnoseOptions
 from diagnosis.drill.dump import module_globs
@@ -14,6 +16,8 @@ from diagnosis.drill.sides import OFF
 from diagnosis.name_map import NameMap
 from diagnosis.side_runs import RunOptions
 from diagnosis.two_passes import DEFAULT_MAX_BYTES
+
+OnFound = Callable[[Dump, Dump, Diagnosis], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +44,8 @@ class DiffOptions:
             looking below no module. None for looking below the culprit where that is cheap: on
             Torch.
         command: what the user ran, for telling what to run next.
+        on_found: is shown the dumps of both sides, while they are there, with what was found; once
+            a candidate that is no module.
         repro: folder that gets the fault by itself, to attach to a bug report; new or empty.
     """
 
@@ -57,6 +63,7 @@ class DiffOptions:
     drill: str | None = None
     command: str = "diff_models ..."
     repro: Path | None = None
+    on_found: OnFound = lambda reference, candidate, found: None
 
     @property
     def asked_below(self) -> str | None:

@@ -43,19 +43,22 @@ _NOTE = (
 )
 
 
-def diagnose_dumps(reference: Dump, candidate: Dump) -> Diagnosis:
+def diagnose_dumps(
+    reference: Dump, candidate: Dump, *, compared: Comparison | None = None
+) -> Diagnosis:
     """Infer the culprit from where the error between two dumps jumps.
 
     Args:
         reference: what is taken to be right.
         candidate: what is in question.
+        compared: the comparison of both, if there is one already.
 
     Raises:
         BadInputError: a dump does not fit its own manifest, or nothing can be compared.
     """
     for dump in (reference, candidate):
         require_fit(with_stretches(dump), fed=False)
-    compared = compare(Path(reference.path), Path(candidate.path))
+    compared = compared or compare(Path(reference.path), Path(candidate.path))
     inputs: tuple[InputDifference, ...] = ()
     if reference.manifest is not None and candidate.manifest is not None:
         inputs = tuple(input_differences(reference.manifest, candidate.manifest))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
@@ -53,6 +53,33 @@ def stage(text: str) -> Iterator[None]:
     else:
         print(f"{text} ...", file=sys.stderr, flush=True)
         yield
+
+
+class StageLine:
+    """Says which stage runs, one after the other: on a terminal in one line with a clock.
+
+    Elsewhere each stage is a line on stderr; in CI nothing is shown.
+    """
+
+    def __init__(self) -> None:
+        """Begin with no stage."""
+        self._open: AbstractContextManager[None] | None = None
+
+    def __call__(self, text: str) -> None:
+        """End the stage that runs, and begin another.
+
+        Args:
+            text: what is done, `replaying the reference`.
+        """
+        self.close()
+        self._open = stage(text.removesuffix(" ..."))
+        self._open.__enter__()
+
+    def close(self) -> None:
+        """End the stage that runs, if there is one."""
+        if self._open is not None:
+            self._open.__exit__(None, None, None)
+            self._open = None
 
 
 @contextmanager

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from comparison.schema.errors import UnwritableOutputError
 from comparison.schema.tolerance import Tolerance
+from tools.diff_paths import check_paths
 from tools.entry_point import run_command
 from tools.path_type import PathType
+from tools.report_files import ReportFiles, report_options
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from comparison.details import Details
+    from comparison.schema.comparison import Comparison
+    from comparison.schema.diagnosis import Diagnosis
 
 _DUMP = PathType()
 
@@ -47,6 +52,7 @@ _DUMP = PathType()
     type=PathType(),
     help="Write the whole result to this file as well.",
 )
+@report_options
 def compare_tensors(
     *,
     torch_tensor: Path | None,
@@ -60,6 +66,7 @@ def compare_tensors(
     equal_inf: bool,
     verdict: bool,
     json_file: Path | None,
+    **others: Any,
 ) -> int:
     """Pair the tensors of two dumps and measure how far each pair is apart."""
     by_engine = _paths("--torch-tensor", torch_tensor, "--max-tensor", max_tensor)
@@ -70,13 +77,16 @@ def compare_tensors(
             "give either --torch-tensor and --max-tensor, or --reference and --candidate"
         )
     # Here, so that a command line that is wrong is answered before NumPy is loaded.
+    from comparison.details import compare_with_details
     from comparison.pipeline import CompareOptions, compare
+    from comparison.report.build_report import build_report
     from comparison.report.json_report import comparison_to_json
-    from comparison.report.text import comparison_lines
+    from comparison.report.text import comparison_lines, summary_lines
     from comparison.store.atomic_file import write_text
+    from test_common.progress import counted
 
-    if json_file is not None:
-        _check_json_file(json_file, paths)
+    reports = ReportFiles.of(others)
+    check_paths(files={"json": json_file, **reports.files}, folders={}, read=paths)
     if (equal_nan or equal_inf) and rtol is None and atol is None:
         click.echo("note: --equal-nan and --equal-inf matter only with --rtol or --atol", err=True)
     options = CompareOptions(
@@ -85,25 +95,33 @@ def compare_tensors(
         reference_engine="torch" if by_engine else None,
         candidate_engine="max" if by_engine else None,
     )
-    result = compare(paths[0], paths[1], options)
+    details: Details = {}
+    with counted("comparing", what="pairs") as advance:
+        if reports.html is None:
+            result = compare(paths[0], paths[1], options, progress=advance)
+        else:
+            result, details = compare_with_details(*paths, options, progress=advance)
     if json_file is not None:
         write_text(json_file, comparison_to_json(result))
-    for line in comparison_lines(result):
+    for line in summary_lines(result) if reports.table else comparison_lines(result):
         print(line)
-    return _print_verdict(paths) if verdict else result.exit_code
+    found = _print_verdict(paths, result) if verdict else None
+    if reports.is_asked:
+        reports.write([build_report(result, diagnosis=found, details=details)])
+    return result.exit_code if found is None else found.exit_code
 
 
-def _print_verdict(paths: tuple[Path, Path]) -> int:
-    """Print the verdict of two dumps without a model, and return its exit code."""
+def _print_verdict(paths: tuple[Path, Path], compared: Comparison) -> Diagnosis:
+    """Print the verdict of two dumps without a model."""
     from comparison.report.diagnosis_text import diagnosis_lines
     from comparison.store.dump import open_dump
     from diagnosis.two_dumps import diagnose_dumps
 
-    found = diagnose_dumps(open_dump(paths[0]), open_dump(paths[1]))
+    found = diagnose_dumps(open_dump(paths[0]), open_dump(paths[1]), compared=compared)
     print()
     for line in diagnosis_lines(found):
         print(line)
-    return found.exit_code
+    return found
 
 
 def _paths(
@@ -116,19 +134,6 @@ def _paths(
         given, missing = (second_name, first_name) if first is None else (first_name, second_name)
         raise click.UsageError(f"{given} needs {missing} as well")
     return first, second
-
-
-def _check_json_file(json_file: Path, inputs: tuple[Path, Path]) -> None:
-    """Refuse a file that cannot be made, or is part of what is compared."""
-    from comparison.store.atomic_file import output_target
-
-    if not output_target(json_file).parent.is_dir():
-        raise UnwritableOutputError(f"--json needs a file in a folder that exists, got {json_file}")
-    target = json_file.resolve()
-    for path in inputs:
-        source = path.resolve()
-        if target == source or source in target.parents:
-            raise UnwritableOutputError(f"--json {json_file} lies in what is compared: {path}")
 
 
 def _tolerance(

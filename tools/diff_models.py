@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import shlex
 import sys
+from contextlib import closing
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -16,13 +18,16 @@ from tools.entry_point import run_command
 from tools.idle_options import require_effect
 from tools.option_values import parse_layers, parse_overrides, parse_size
 from tools.path_type import PathType
+from tools.report_files import ReportFiles, report_options
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from comparison.align.pairing import Pairing
+    from comparison.report.report_model import Report
     from comparison.schema.diagnosis import Diagnosis
+    from comparison.store.dump import Dump
     from diagnosis.sides import SideSpec
     from test_common.batch_file import Prompt
 
@@ -55,11 +60,13 @@ if TYPE_CHECKING:
 @click.option("--drill", metavar="MODULE|off", help="Capture and pair the operations below it.")
 @click.option("--calibrate", is_flag=True, help="Run the candidate again, and allow its jitter.")
 @click.option("--audit-config", is_flag=True, help="List config fields without effect.")
+@click.option("--verify-capture", is_flag=True, help="Run the sides again without hooks.")
 @click.option("--check-fma", is_flag=True, help="Measure how MAX rounds a multiply-add here.")
 @click.option("--repro", type=PathType(), help="New folder: the fault by itself, for a report.")
 @click.option("-o", "--output", type=PathType(), help="Folder that keeps the dumps.")
 @click.option("--overwrite", is_flag=True, help="Replace what an earlier run wrote there.")
 @click.option("--json", "json_file", type=PathType(), help="Write the whole result to this file.")
+@report_options
 def diff_models(**given: Any) -> int:
     """Say which side is wrong, in which module, step and token row, or that they agree."""
     from diagnosis.diff_models import DiffOptions, diff_sides
@@ -67,6 +74,7 @@ def diff_models(**given: Any) -> int:
     from diagnosis.side_runs import RunOptions
     from diagnosis.sides import parse_side
     from test_common.local_transformers import offer_local_transformers
+    from test_common.progress import StageLine
 
     reference = parse_side(given["reference"])
     candidates = [parse_side(text) for text in given["candidates"]]
@@ -84,7 +92,10 @@ def diff_models(**given: Any) -> int:
         hf_config_overrides=parse_overrides(given["hf_config_overrides"]),
         prefer_module_v3=given["prefer_module_v3"],
         overwrite=given["overwrite"],
+        verify_capture=given["verify_capture"],
     )
+    reports: list[Report] = []
+    stages = StageLine()
     options = DiffOptions(
         run=run,
         output=given["output"],
@@ -93,7 +104,7 @@ def diff_models(**given: Any) -> int:
         on_paired=partial(_write_map, given["print_map"]),
         max_bytes=parse_size("max-bytes", given["max_bytes"]),
         tell=partial(print, flush=True),
-        progress=partial(print, flush=True),
+        progress=stages,
         calibrate=given["calibrate"],
         audit_config=given["audit_config"],
         check_fma=given["check_fma"],
@@ -101,8 +112,13 @@ def diff_models(**given: Any) -> int:
         command=shlex.join(["diff_models", *sys.argv[1:]]),
         repro=given["repro"],
     )
-    found = diff_sides(reference, candidates, options)
+    asked = ReportFiles.of(given)
+    if asked.is_asked:
+        options = replace(options, on_found=partial(_add_report, reports, asked))
+    with closing(stages):
+        found = diff_sides(reference, candidates, options)
     _report(found, given["json_file"])
+    asked.write(reports)
     return found.exit_code
 
 
@@ -116,6 +132,26 @@ def _report(found: Diagnosis, json_file: Path | None) -> None:
         print(line)
     if json_file is not None:
         write_text(json_file, diagnosis_to_json(found))
+
+
+def _add_report(
+    reports: list[Report],
+    asked: ReportFiles,
+    reference: Dump,
+    candidate: Dump,
+    found: Diagnosis,
+) -> None:
+    """Make a candidate's report while the dumps of both sides are there."""
+    from comparison.details import compare_with_details
+    from comparison.pipeline import compare
+    from comparison.report.build_report import build_report
+
+    if asked.html is None:
+        compared, details = compare(reference.path, candidate.path), None
+    else:
+        guilty = {item.tensor for item in found.guilty}
+        compared, details = compare_with_details(reference.path, candidate.path, named=guilty)
+    reports.append(build_report(compared, diagnosis=found, details=details))
 
 
 def _write_map(path: Path | None, pairing: Pairing) -> None:
@@ -133,7 +169,11 @@ def _check_outputs(given: Mapping[str, Any], sides: Sequence[SideSpec]) -> None:
 
     read = [side.path for side in sides if isinstance(side, DumpSide)]
     check_paths(
-        files={"json": given["json_file"], "print-map": given["print_map"]},
+        files={
+            "json": given["json_file"],
+            "print-map": given["print_map"],
+            **ReportFiles.of(given).files,
+        },
         folders={"output": given["output"], "repro": given["repro"]},
         read=[*read, *([] if given["map_file"] is None else [given["map_file"]])],
     )

@@ -1,4 +1,4 @@
-"""What diff_models writes: refused before anything is run where it would be in its own way."""
+"""What commands write: refused before anything is run where it would be in its own way."""
 
 from __future__ import annotations
 
@@ -54,6 +54,8 @@ def _same_files(files: Mapping[str, Path]) -> Iterator[str]:
 
 
 def _within_folders(files: Mapping[str, Path], folders: Mapping[str, Path]) -> Iterator[str]:
+    if not folders:
+        return
     from diagnosis.output_folders import is_dump_folder
 
     for option, path in files.items():
@@ -65,11 +67,11 @@ def _within_folders(files: Mapping[str, Path], folders: Mapping[str, Path]) -> I
 
 
 def _folders_in_each_other(folders: Mapping[str, Path]) -> Iterator[str]:
-    from diagnosis.output_folders import is_dump_folder
-
     output, repro = folders.get("output"), folders.get("repro")
     if output is None or repro is None:
         return
+    from diagnosis.output_folders import is_dump_folder
+
     inside = _below(repro, output)
     if _below(output, repro) is not None or (inside and is_dump_folder(inside[0])):
         yield f"--repro {repro} and --output {output} lie in each other: give two folders"

@@ -107,7 +107,7 @@ def _compared_lines(
             yield f"Nothing to measure: {reason}"
         case _:
             assert_never(compared.metrics)
-    yield from _non_finite_lines(compared.non_finite, words)
+    yield from non_finite_lines(compared.non_finite, words)
     if isinstance(compared.judgement, Judged):
         yield f"Mismatched elements: {mismatched(compared.judgement)}"
 
@@ -135,7 +135,8 @@ def _extreme(extreme: Extreme) -> str:
     return f"{value} at index {extreme.index}"
 
 
-def _non_finite_lines(counts: NonFiniteCounts, words: tuple[str, str]) -> Iterator[str]:
+def non_finite_lines(counts: NonFiniteCounts, words: tuple[str, str]) -> Iterator[str]:
+    """Count NaN and infinity in a line; none where every element is finite."""
     if counts.total == 0:
         return
     meanings = {

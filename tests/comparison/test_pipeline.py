@@ -254,9 +254,10 @@ def test_other_token_ids_are_noted(tmp_path: Path) -> None:
 
 def test_progress(tmp_path: Path) -> None:
     write_step(tmp_path, {"x": numbers(3), "y": numbers(3)})
-    seen: list[tuple[int, int]] = []
-    compare(tmp_path, tmp_path, progress=lambda done, total: seen.append((done, total)))
-    assert seen == [(1, 2), (2, 2)]
+    seen: list[tuple[int, ...]] = []
+    compare(tmp_path, tmp_path, progress=lambda *told: seen.append(told))
+    size = 2 * numbers(3).nbytes
+    assert seen == [(1, 2, size), (2, 2, 2 * size)]
 
 
 def test_torch_is_imported_for_pt_files_only(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@ import re
 import pytest
 
 from test_common.capture_progress import CaptureProgress
-from test_common.progress import counted, stage
+from test_common.progress import StageLine, counted, stage
 
 
 @pytest.mark.parametrize(("ci", "shown"), [("true", ""), ("", "building ...\n")])
@@ -100,3 +100,17 @@ def test_steps_behind_the_first_are_expected_to_be_like_the_last() -> None:
         (7, 7, 60),
         (8, 7, 70),
     ]
+
+
+def test_stages_follow_one_another(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    stages = StageLine()
+    stages("replaying ...")
+    stages("trying what explains it ...")
+    stages.close()
+    stages.close()
+    assert capfd.readouterr().out == (
+        "::group::replaying\n::endgroup::\n::group::trying what explains it\n::endgroup::\n"
+    )

@@ -84,7 +84,7 @@ def test_the_documented_options(dumps: Path) -> None:
         ),
         (
             ["--reference", "a", "--candidate", "b", "--json", "a/x.json"],
-            "lies in what is compared",
+            "would change what is read",
         ),
         (["--reference", "", "--candidate", "b"], "the path is empty"),
         (["--reference", "a", "--candidate", "b", "--json", ""], "the path is empty"),

@@ -1,4 +1,4 @@
-"""What real MAX graphs show, by themselves and next to a verdict: three small ones, with both dtypes."""
+"""What real MAX graphs show, by themselves and next to a verdict: three small ones."""
 
 import re
 import sys

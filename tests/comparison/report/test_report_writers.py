@@ -1,0 +1,175 @@
+"""CSV, JUnit, Markdown, annotations and the table: one report, the same numbers in all."""
+
+import csv
+import io
+import json
+import re
+from pathlib import Path
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+from comparison.pipeline import CompareOptions, compare
+from comparison.report.build_report import build_report
+from comparison.report.csv_report import COLUMNS, reports_to_csv
+from comparison.report.json_report import comparison_to_dict
+from comparison.report.junit_report import reports_to_junit
+from comparison.report.markdown_report import (
+    ROWS_SHOWN,
+    github_annotations,
+    report_to_markdown,
+)
+from comparison.report.report_model import Report
+from comparison.report.table_report import FIRST_MARK, report_to_table
+from comparison.schema.comparison import Comparison
+from comparison.schema.tolerance import Tolerance
+
+HOSTILE = "=HYPERLINK(1)|<script>`]]>\x1b[31m\ufffe%0A::error::"
+
+
+def write(folder: Path, tensors: dict[str, np.ndarray]) -> Path:
+    folder.mkdir()
+    for name, array in tensors.items():
+        np.save(folder / f"{name}.npy", array)
+    return folder
+
+
+@pytest.fixture
+def comparison(tmp_path: Path) -> Comparison:
+    generator = np.random.default_rng(5)
+    right = {
+        f"layers.{n}.mlp-output": generator.normal(size=(3, 7)).astype("float32") for n in range(9)
+    }
+    wrong = {name: array.copy() for name, array in right.items()}
+    wrong["layers.4.mlp-output"][2, 5] += 0.125
+    wrong["layers.7.mlp-output"] = wrong["layers.7.mlp-output"][:, :5]
+    del right["layers.8.mlp-output"]
+    options = CompareOptions(tolerance=Tolerance(rtol=1e-5))
+    return compare(write(tmp_path / "a", right), write(tmp_path / "b", wrong), options)
+
+
+@pytest.fixture
+def report(comparison: Comparison) -> Report:
+    return build_report(comparison)
+
+
+def test_numbers_are_the_same_in_all(comparison: Comparison, report: Report) -> None:
+    (pair,) = [
+        pair
+        for pair in json.loads(json.dumps(comparison_to_dict(comparison)))["pairs"]
+        if pair["reference"]["name"] == "layers.4.mlp-output"
+    ]
+    metrics = pair["outcome"]["metrics"]
+    absolute, l2 = metrics["greatest_absolute"]["value"], metrics["relative_l2"]
+    assert absolute == pytest.approx(0.125, rel=1e-5)
+    (row,) = [r for r in table_of(report) if r["reference"] == "layers.4.mlp-output"]
+    assert (float(row["max_abs"]), float(row["relative_l2"])) == (absolute, l2)
+    shown = f"{absolute:.6g}", f"{l2:.6g}"
+    (line,) = [line for line in plain(report).splitlines() if FIRST_MARK in line]
+    assert all(text in line.split() for text in shown)
+    (line,) = [
+        line
+        for line in report_to_markdown(report).splitlines()
+        if line.startswith(r"| 0 | layers\.4") or line.startswith("| 0 | layers.4")
+    ]
+    assert all(f"| {text} |" in line for text in shown)
+    (case,) = [
+        case
+        for case in ElementTree.fromstring(reports_to_junit([report])).iter("testcase")
+        if "layers.4" in case.attrib["name"]
+    ]
+    message = case.find("failure").attrib["message"]
+    assert f"difference {shown[0]} at [2, 5]" in message
+    assert message.endswith(f"relative L2 {shown[1]}")
+
+
+def table_of(report: Report) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(reports_to_csv([report]))))
+
+
+def plain(report: Report) -> str:
+    return report_to_table(report, width=80, is_terminal=False, color=True)
+
+
+def test_csv_has_a_line_for_every_row(report: Report) -> None:
+    lines = table_of(report)
+    assert tuple(lines[0]) == COLUMNS
+    assert [line["finding"] for line in lines].count("agrees") == 6
+    by_name = {line["reference"] or line["candidate"]: line for line in lines}
+    assert len(by_name) == len(report.rows) == 9
+    assert by_name["layers.7.mlp-output"]["reference_shape"] == "3x7"
+    assert by_name["layers.7.mlp-output"]["candidate_shape"] == "3x5"
+    assert by_name["layers.8.mlp-output"]["kind"] == "candidate only"
+
+
+def test_junit_counts_are_right(report: Report) -> None:
+    suite = ElementTree.fromstring(reports_to_junit([report])).find("testsuite")
+    cases = list(suite.iter("testcase"))
+    assert int(suite.attrib["tests"]) == len(cases) == 10
+    assert int(suite.attrib["failures"]) == len(list(suite.iter("failure"))) == 3
+    assert int(suite.attrib["skipped"]) == len(list(suite.iter("skipped"))) == 1
+    assert cases[0].attrib["name"] == "verdict"
+    assert "differ" in cases[0].find("failure").attrib["message"]
+
+
+def test_table_folds_what_agrees_and_marks_the_first_that_does_not(report: Report) -> None:
+    lines = plain(report).splitlines()
+    assert len(lines) == 1 + 5  # a heading; 0-3, 4, 5-6, 7, 8
+    assert "layers.0.mlp-output ... layers.3.mlp-output" in lines[1]
+    assert lines[1].endswith("4 agree")
+    assert [FIRST_MARK in line for line in lines] == [False, False, True, False, False, False]
+    assert "shapes differ" in lines[4]
+    assert "\x1b" not in "".join(lines)
+
+
+@pytest.mark.parametrize("color", [True, False])
+def test_table_on_a_terminal_keeps_to_its_width(report: Report, *, color: bool) -> None:
+    text = report_to_table(report, width=70, is_terminal=True, color=color)
+    assert ("\x1b[31m" in text) is color
+    bare = re.sub(r"\x1b\[[0-9;]*m", "", text)
+    assert max(map(len, bare.splitlines())) <= 70
+    assert "differs" in bare
+
+
+def test_markdown_shows_a_limited_number_of_rows(tmp_path: Path) -> None:
+    count = ROWS_SHOWN + 4
+    ones = {f"l.{n}-output": np.ones(5, dtype="float32") for n in range(count)}
+    twos = {name: 2 * array for name, array in ones.items()}
+    options = CompareOptions(tolerance=Tolerance(atol=0.5))
+    pages = report_to_markdown(
+        build_report(compare(write(tmp_path / "a", ones), write(tmp_path / "b", twos), options))
+    )
+    assert sum(line.startswith("| 0 |") for line in pages.splitlines()) == ROWS_SHOWN
+    assert "4 more of these rows are not shown." in pages
+
+
+def test_annotations_only_where_something_is_wrong(tmp_path: Path, report: Report) -> None:
+    (line,) = github_annotations(report)
+    assert line.startswith("::error title=")
+    ones = {"x-output": np.ones(5, dtype="float32")}
+    same = compare(
+        write(tmp_path / "c", ones),
+        write(tmp_path / "d", ones),
+        CompareOptions(tolerance=Tolerance()),
+    )
+    assert list(github_annotations(build_report(same))) == []
+
+
+def test_hostile_names_stay_text(report: Report) -> None:
+    from dataclasses import replace
+
+    rows = tuple(replace(row, reference=HOSTILE, module=HOSTILE, id=HOSTILE) for row in report.rows)
+    hostile = replace(report, rows=rows, sentence=HOSTILE + "\n::error::x")
+    names = {line["reference"] for line in table_of(hostile)}
+    assert all(name.startswith("'=") for name in names)
+    assert "\x1b" not in reports_to_csv([hostile])
+    parsed = ElementTree.fromstring(reports_to_junit([hostile]))
+    assert all("<script>" in case.attrib["name"] for case in list(parsed.iter("testcase"))[1:])
+    page = report_to_markdown(hostile)
+    assert "<script>" not in page
+    assert all(line.count(" | ") == 6 for line in page.splitlines() if line.startswith("| 0"))
+    (command,) = github_annotations(hostile)
+    assert "\n" not in command
+    assert "%250A" in command
+    assert "\x1b" not in plain(hostile)

@@ -1,0 +1,72 @@
+"""--csv, --junit, --markdown and --table of the commands, and what GitHub is told."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+
+def run(folder: Path, *options: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    path = os.pathsep.join([os.getcwd(), *sys.path])
+    kept = {name: value for name, value in os.environ.items() if name != "GITHUB_ACTIONS"}
+    sides = ("--reference", "a", "--candidate", "b")
+    return subprocess.run(
+        [sys.executable, "-m", "tools.compare_tensors", *sides, *options],
+        cwd=folder,
+        env={**kept, "PYTHONPATH": path, **environ},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+@pytest.fixture
+def dumps(tmp_path: Path) -> Path:
+    for side in ("a", "b"):
+        (tmp_path / side).mkdir()
+        for name in ("x-output", "y-output", "z-output"):
+            array = np.arange(11, dtype="float32") + (side == "b" and name == "z-output")
+            np.save(tmp_path / side / f"{name}.npy", array)
+    return tmp_path
+
+
+def test_every_form_is_written(dumps: Path) -> None:
+    files = [f"--{form}={form}.txt" for form in ("csv", "junit", "markdown", "html", "json")]
+    done = run(dumps, "--atol", "0.5", *files)
+    assert done.returncode == 1, done.stderr
+    assert "z-output" in done.stdout
+    assert (dumps / "csv.txt").read_text().count("\n") == 4
+    suites = ElementTree.parse(dumps / "junit.txt").getroot()
+    assert (suites.attrib["tests"], suites.attrib["failures"]) == ("4", "2")
+    assert "z\\-output" in (dumps / "markdown.txt").read_text()
+    assert (dumps / "html.txt").read_text().startswith("<!")
+
+
+def test_table_takes_the_place_of_the_text(dumps: Path) -> None:
+    done = run(dumps, "--atol", "0.5", "--table")
+    rows = [line for line in done.stdout.splitlines() if line.endswith(("agree", "differs"))]
+    assert [row.split()[-1] for row in rows] == ["agree", "differs"]
+    assert rows[1].startswith("▶")
+    assert "\x1b" not in done.stdout
+    assert "Greatest" not in done.stdout
+
+
+def test_github_gets_an_annotation_where_something_is_wrong(dumps: Path) -> None:
+    done = run(dumps, "--atol", "0.5", GITHUB_ACTIONS="true")
+    (line,) = [line for line in done.stdout.splitlines() if line.startswith("::error")]
+    assert "z-output" in line
+    done = run(dumps, "--atol", "2", GITHUB_ACTIONS="true")
+    assert done.returncode == 0
+    assert "::error" not in done.stdout
+
+
+def test_files_that_collide_are_refused(dumps: Path) -> None:
+    done = run(dumps, "--csv", "x", "--junit", "x")
+    assert done.returncode == 2
+    assert "are one file" in done.stderr
+    assert not (dumps / "x").exists()
