@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -35,7 +35,7 @@ from diagnosis.drill.drill import Drill
 from diagnosis.drill.dump import without_operations
 from diagnosis.guilt import is_guilty
 from diagnosis.guilty_modules import guilty_of, merged
-from diagnosis.healing import harmless_differences
+from diagnosis.healing import harmless_differences, without_absorbed
 from diagnosis.inputs import input_differences, observed_differences
 from diagnosis.layer_match import match_layers
 from diagnosis.manifest_fit import require_fit
@@ -172,10 +172,12 @@ class _Diagnosing:
         checks, calibration = self._calibrated(checker, traced, rank)
         suspects = [check for check in checks if is_guilty(check)]
         harmless = tuple(harmless_differences(checker, checks, suspects)) if suspects else ()
-        cleared = {item.tensor for item in harmless}
-        guilty = [check for check in suspects if check.name not in cleared]
-        harmless += tuple(harmless_choices(checks))
         unbroken = checker.checks(unpinned=set(candidate.names()) - settled_choices(checks))
+        guilty = _left(suspects, harmless)
+        if not guilty and drift_of(unbroken, harmless) is not None:
+            harmless = without_absorbed(harmless)
+            guilty = _left(suspects, harmless)
+        harmless += tuple(harmless_choices(checks))
         # What goes into a layer that only one side has is wrong for that, and nothing else.
         to_explain = [check for check in guilty if not (layers and check.is_input)]
         reasons = self._reasons(checker, checks, to_explain)
@@ -357,3 +359,8 @@ class _Diagnosing:
         if least is None:
             return coverage.modules_checked > _LEAST_COVERAGE * coverage.modules
         return coverage.modules_checked >= max(least, 1)
+
+
+def _left(suspects: Sequence[Check], harmless: Collection[Harmless]) -> list[Check]:
+    cleared = {item.tensor for item in harmless}
+    return [check for check in suspects if check.name not in cleared]

@@ -19,6 +19,7 @@ from diagnosis.not_passed_on import damage_of
 from diagnosis.rounding import excess_error, widened
 
 CONSTANT_SHIFT = "a constant is added to all logits of a row, which changes no probability"
+_GONE = "the difference is gone at"
 _OTHER_LIST = (
     "the list of hidden states is another one, as where one side leaves out the embedding or the "
     "final norm"
@@ -63,6 +64,18 @@ def harmless_differences(
                 yield Harmless(tensor=name, reason=_reason(name, healed, damaged))
 
 
+def without_absorbed(harmless: Collection[Harmless]) -> tuple[Harmless, ...]:
+    """Keep what does no harm even where the model's end is wrong.
+
+    A difference that something much larger was added to seems gone behind that; where the end is
+    off, and nothing else is to blame, it was not.
+
+    Args:
+        harmless: what was found.
+    """
+    return tuple(item for item in harmless if not item.reason.startswith(_GONE))
+
+
 def _damaged(healed: _Healed, known: Mapping[str, Check]) -> dict[str, str]:
     """Say of the tensors that differ which values the candidate did not go on with."""
     if not healed.is_disputed:
@@ -84,7 +97,7 @@ def _reason(name: str, healed: _Healed, damaged: Mapping[str, str]) -> str:
     if damaged and name in healed.consequences:
         first = next(iter(damaged))
         return f"right by itself: it rests on other values than the dump holds of {first}"
-    return f"the difference is gone at {healed.where}"
+    return f"{_GONE} {healed.where}"
 
 
 def _is_no_number(check: Check) -> bool:

@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from diagnosis.causes.changes import with_forward
+from diagnosis.causes.leaf import bears_on
 from diagnosis.causes.trial import FittedTrial, RunTrial, Trial
 
 if TYPE_CHECKING:
@@ -27,12 +28,22 @@ def trials(region: Region) -> Iterator[Trial]:
                     expects=f"the reference does so by {right}" if right else "",
                     change=partial(with_forward, module, function),
                 )
-        yield FittedTrial(
+        expects = f"the reference does so by {right}" if right else ""
+        for says, made, starts in _families(module.forward):
+            yield FittedTrial(
+                cause="activation",
+                says=says,
+                expects=expects,
+                change=partial(_of_family, module, made),
+                starts=starts,
+                neutral=0.0,
+            )
+        usual = module.forward
+        yield RunTrial(
             cause="activation",
-            says="activates by x times sigmoid({value} x)",
-            expects=f"the reference does so by {right}" if right else "",
-            change=partial(_sigmoid_times, module),
-            starts=(1.0, 1.702),
+            says="activates twice",
+            expects=expects,
+            change=partial(with_forward, module, lambda x, f=usual: f(f(x))),
         )
     yield from _gated(region)
 
@@ -74,7 +85,8 @@ def _activations(region: Region) -> Iterator[tuple[Any, str | None]]:
         except (TypeError, ValueError, RuntimeError, IndexError, AttributeError):
             continue  # no function of one tensor
         is_function = isinstance(given, torch.Tensor) and given.shape == sample.shape
-        if is_function and torch.equal(given[:1], alone):
+        is_function = is_function and torch.equal(given[:1], alone)
+        if is_function and bears_on(region, module):
             yield module, _name_of(given, sample)
 
 
@@ -87,10 +99,31 @@ def _name_of(given: torch.Tensor, sample: torch.Tensor) -> str | None:
     return None
 
 
-def _sigmoid_times(module: Any, factor: float) -> AbstractContextManager[None]:
-    import torch
+Family = Callable[["torch.Tensor", float], "torch.Tensor"]
 
-    return with_forward(module, lambda x: x * torch.sigmoid(factor * x))
+
+def _families(usual: Callable[..., Any]) -> Iterator[tuple[str, Family, tuple[float, ...]]]:
+    """List functions with a number in them, and where to begin to seek it."""
+    import torch
+    from torch.nn import functional
+
+    sigmoid = torch.sigmoid
+    yield "activates by x times sigmoid({value} x)", lambda x, a: x * sigmoid(a * x), (1.0, 1.702)
+    yield (
+        "activates by leaky ReLU with slope {value}",
+        lambda x, a: functional.relu(x) - a * functional.relu(-x),
+        (0.01, 0.1, 0.25),
+    )
+    yield (
+        "activates by ELU with alpha {value}",
+        lambda x, a: torch.where(x > 0, x, a * torch.expm1(torch.clamp(x, max=0))),
+        (1.0, 1.67),
+    )
+    yield "multiplies what it activates by {value} first", lambda x, a: usual(a * x), (2.0, 0.5)
+
+
+def _of_family(module: Any, made: Family, number: float) -> AbstractContextManager[None]:
+    return with_forward(module, lambda x: made(x, number))
 
 
 def _gated(region: Region) -> Iterator[Trial]:
@@ -107,6 +140,10 @@ def _gated(region: Region) -> Iterator[Trial]:
         "activates both gate and up projection": lambda gate, up: act(gate) * act(up),
         "leaves the up projection out": lambda gate, up: act(gate),
         "leaves the gate out": lambda gate, up: act(up),
+        "adds one to the up projection": lambda gate, up: act(gate) * (up + 1),
+        "adds one to the activated gate": lambda gate, up: (act(gate) + 1) * up,
+        "multiplies gate and up projection and activates nothing": lambda gate, up: gate * up,
+        "activates the gate twice": lambda gate, up: act(act(gate)) * up,
     }
     for says, way in ways.items():
         yield RunTrial(

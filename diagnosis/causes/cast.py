@@ -13,11 +13,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from comparison.numerics.dtypes import Array
+from diagnosis.causes.attention_sites import AttentionChange, changed_attention
 from diagnosis.causes.changes import rounded, rounded_array, with_arguments, with_parameter
 from diagnosis.causes.leaf import bias_of, matrix_of
+from diagnosis.causes.linear import linear_of
 from diagnosis.causes.trial import OutputTrial, RunTrial, Sign, Trial
 
 if TYPE_CHECKING:
+    import torch
+
     from diagnosis.causes.region import Region
 
 _DTYPES = ("bfloat16", "float16", "tf32")
@@ -51,6 +55,42 @@ def trials(region: Region) -> Iterator[Trial]:
             )
     yield from _of_operations(region)
     yield from _of_blocks(region)
+    if region.has_attention:
+        yield from _of_softmax()
+
+
+def _of_softmax() -> Iterator[Trial]:
+    """Compute all steps of attention's softmax in a narrow dtype."""
+    for dtype in _DTYPES[:2]:
+        for says, softmax in (
+            (f"takes the softmax of scores rounded to {dtype}", _softmax_of_rounded),
+            (f"takes the softmax in {dtype}", _softmax_in),
+            (f"exponentiates in {dtype} and sums otherwise", _softmax_of_exponentials),
+        ):
+            yield RunTrial(cause="cast", says=says, change=partial(_attending, softmax, dtype))
+
+
+def _attending(softmax: Any, dtype: str) -> AbstractContextManager[None]:
+    return changed_attention(AttentionChange(softmax=partial(softmax, dtype)))
+
+
+def _softmax_of_rounded(dtype: str, scores: torch.Tensor) -> torch.Tensor:
+    return rounded(rounded(scores, dtype).softmax(dim=-1), dtype)
+
+
+def _softmax_in(dtype: str, scores: torch.Tensor) -> torch.Tensor:
+    powers = _powers(dtype, scores)
+    return rounded(powers / rounded(powers.sum(dim=-1, keepdim=True), dtype), dtype)
+
+
+def _softmax_of_exponentials(dtype: str, scores: torch.Tensor) -> torch.Tensor:
+    powers = _powers(dtype, scores)
+    return powers / powers.sum(dim=-1, keepdim=True)
+
+
+def _powers(dtype: str, scores: torch.Tensor) -> torch.Tensor:
+    lowered = scores - scores.amax(dim=-1, keepdim=True)
+    return rounded(rounded(lowered, dtype).exp(), dtype)
 
 
 def signs(region: Region) -> Iterator[Sign]:
@@ -83,10 +123,30 @@ def _of_matrix(region: Region) -> Iterator[Trial]:
         )
         if matrix.is_embedding:
             continue
+        both = partial(_both, weight, partial(_input_rounded, region.module, dtype))
         yield RunTrial(
+            cause="cast", says=f"multiplies input and weight rounded to {dtype}", change=both
+        )
+        yield from _products(region, dtype)
+
+
+def _products(region: Region, dtype: str) -> Iterator[Trial]:
+    """Round input, weight and product; the bias is added before or behind that."""
+    linear = linear_of(region)
+    if linear is None:
+        return
+    inputs, weight = rounded_array(linear.inputs, dtype), rounded_array(linear.weight, dtype)
+    product = linear.factor * (inputs @ weight.T)
+    yield OutputTrial(
+        cause="cast",
+        says=f"multiplies in {dtype}",
+        predict=lambda y: rounded_array(product + linear.bias, dtype).reshape(y.shape),
+    )
+    if linear.bias.any():
+        yield OutputTrial(
             cause="cast",
-            says=f"multiplies input and weight rounded to {dtype}",
-            change=partial(_both, weight, partial(_input_rounded, region.module, dtype)),
+            says=f"multiplies in {dtype} and adds the bias behind that",
+            predict=lambda y: (rounded_array(product, dtype) + linear.bias).reshape(y.shape),
         )
 
 

@@ -22,7 +22,7 @@ def trials(region: Region) -> Iterator[Trial]:
     if not np.isfinite(target).all() or region.first.excess is None:
         return
     high, low = float(target.max()), float(target.min())
-    if high < exact.max() or low > exact.min():
+    if low < high and (high < exact.max() or low > exact.min()):
         top = high if high < exact.max() else np.inf
         bottom = low if low > exact.min() else -np.inf
         yield OutputTrial(
@@ -41,6 +41,7 @@ def trials(region: Region) -> Iterator[Trial]:
             says="cuts its input off at {value} on both sides",
             expects=f"it reaches {peak:.4g}",
             change=partial(_cut_input, region.module),
+            neutral=0.0,
             starts=tuple(peak * share for share in (0.9, 0.75, 0.5, 0.35, 0.25, 0.1, 0.05)),
         )
 

@@ -44,6 +44,17 @@ def trials(region: Region) -> Iterator[Trial]:
                 says=f"adds an epsilon of {eps:g} to the root and not under it",
                 change=partial(with_forward, norm.module, outside),
             )
+        yield FittedTrial(
+            cause="eps",
+            says="adds an epsilon of {value} to the root and not under it",
+            expects=f"it is {norm.eps:g}",
+            change=partial(_outside, norm),
+            starts=(norm.eps, norm.eps * 10, norm.eps * 100, *_USUAL[:-1]),
+        )
+
+
+def _outside(norm: Norm, eps: float) -> AbstractContextManager[None]:
+    return with_forward(norm.module, replace(norm, eps=eps, eps_outside=True))
 
 
 def _with_eps(norm: Norm, eps: float) -> AbstractContextManager[None]:

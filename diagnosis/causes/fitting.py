@@ -15,6 +15,8 @@ from comparison.numerics.dtypes import Array
 
 _STEP = 1e-6  # relative, of the finite difference; everything is computed in float64
 _ROUNDS = 12
+_WARM = 3  # rounds, after which one that is right converges fast
+_SLOW = 0.5
 _DONE = 1e-12  # relative change
 
 
@@ -36,15 +38,16 @@ def fitted(
     best, value = min(found, default=(float("inf"), 0.0))
     if not np.isfinite(best):
         return None
-    for _ in range(_ROUNDS):
+    for number in range(_ROUNDS):
         moved = _moved(predict, target, value)
         if moved is None:
             break
         distance = _distance(predict(moved), target) / scale
         if not distance < best:
             break
+        slow = number >= _WARM and distance > _SLOW * best
         change, value, best = abs(moved - value), moved, distance
-        if change <= _DONE * abs(value):
+        if slow or change <= _DONE * abs(value):
             break
     return value
 

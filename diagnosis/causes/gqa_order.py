@@ -13,8 +13,10 @@ import numpy as np
 
 from comparison.numerics.dtypes import Array
 from diagnosis.causes.attention_sites import AttentionChange, changed_attention
+from diagnosis.causes.head_maps import head_maps
 from diagnosis.causes.leaf import bias_of, matrix_of, matrix_of_module
 from diagnosis.causes.output_map import channel_map
+from diagnosis.causes.scopes import head_sizes
 from diagnosis.causes.trial import OutputTrial, RunTrial, Trial
 
 if TYPE_CHECKING:
@@ -27,6 +29,7 @@ def trials(region: Region) -> Iterator[Trial]:
     """Give queries other key heads, merge heads in another way, or cut a fused matrix otherwise."""
     if region.has_attention:
         yield from _of_groups(region)
+        yield from head_maps(region)
         yield from _of_merging(region)
     yield from _of_fused(region)
     yield from _of_siblings(region)
@@ -79,7 +82,7 @@ def _first_for_all(x: torch.Tensor) -> torch.Tensor:
 
 
 def _of_merging(region: Region) -> Iterator[Trial]:
-    sizes = _head_sizes(region)
+    sizes = head_sizes(region)
     if sizes is None:
         return
     heads, size = sizes
@@ -97,15 +100,6 @@ def _of_merging(region: Region) -> Iterator[Trial]:
         says="merges the heads without moving them behind the tokens first",
         predict=lambda y: _without_transpose(region, y, heads, size),
     )
-
-
-def _head_sizes(region: Region) -> tuple[int, int] | None:
-    module = region.module
-    size = getattr(module, "head_dim", None) or getattr(module, "attention_head_size", None)
-    width = region.exact[0].size if region.exact.size else 0
-    if not isinstance(size, int) or not size or width % size:
-        return None
-    return width // size, size
 
 
 def _without_transpose(region: Region, y: Array, heads: int, size: int) -> Array:

@@ -22,6 +22,8 @@ def signs(region: Region) -> Iterator[Sign]:
         return
     if region.token_ids is not None or region.linear_inputs is None:
         return  # tables by position are right at the first ones for their own reasons
+    if hasattr(region.module, "top_k"):
+        return  # a router's choice is another for some tokens only, for reasons of its own
     yield from _rows(region, excess.by_position > _BAD)
 
 

@@ -6,6 +6,10 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from diagnosis.causes.changes import with_output
+
 if TYPE_CHECKING:
     import torch
 
@@ -15,6 +19,8 @@ if TYPE_CHECKING:
 _SUMMED_OVER_RANKS = re.compile(
     r"(o_proj|out_proj|down_proj|c_proj|dense|dense_4h_to_h|wo|w2|fc2|o|down)$"
 )
+# Projections whose rows are those of several.
+_FUSED = re.compile(r"(gate_up|qkv|query_key_value|c_attn|w13|in_proj|kv_b|kv_proj)[^.]*$", re.I)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,3 +84,30 @@ def is_summed_over_ranks(region: Region) -> bool:
     if matrix is None or matrix.is_embedding:
         return False
     return _SUMMED_OVER_RANKS.search(region.name) is not None
+
+
+def is_fused(region: Region) -> bool:
+    """Tell whether the module's output holds several projections, one after the other."""
+    return matrix_of(region) is not None and _FUSED.search(region.name) is not None
+
+
+def bears_on(region: Region, module: Any) -> bool:
+    """Tell whether the guilty tensor is another where a module gives another output."""
+    name = region.first.name
+    if module is region.module or name not in region.plain:
+        return True
+    changed = region.values(
+        lambda: with_output(module, lambda output: output * 1.5),
+        calls=region.calls[:1],
+    )
+    plain = region.plain[name][: len(changed.get(name, ()))]
+    return not np.array_equal(changed.get(name, plain), plain, equal_nan=True)
+
+
+def head_size_of(region: Region) -> int | None:
+    """Return the size of a head where the guilty module is or belongs to an attention."""
+    for module in (region.module, region.parent):
+        size = getattr(module, "head_dim", None) or getattr(module, "attention_head_size", None)
+        if isinstance(size, int):
+            return size
+    return None

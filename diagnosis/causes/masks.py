@@ -6,7 +6,8 @@ Legend: B rows, N heads, S queries, T keys; a replay has the whole row, so S = T
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from diagnosis.causes.attention_sites import HIDDEN_BELOW, AttentionChange, changed_attention
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from diagnosis.causes.region import Region
 
 Seen = Callable[["torch.Tensor", "torch.Tensor"], "torch.Tensor"]
+Rescore = Callable[["torch.Tensor", "torch.Tensor"], "torch.Tensor"]
 
 
 def distances(scores: torch.Tensor) -> torch.Tensor:
@@ -40,8 +42,28 @@ def allowed_keys(region: Region) -> torch.Tensor | None:
     return max(seen, key=lambda mask: mask.numel(), default=None)
 
 
-@contextmanager
-def seeing(region: Region, choose: Seen) -> Iterator[None]:
+def keys_there(region: Region, far: torch.Tensor) -> torch.Tensor:
+    """Tell which keys are there when a query is computed, later ones included, [S, T]."""
+    import torch
+
+    there = torch.zeros_like(far, dtype=torch.bool)
+    for span in region.spans():
+        there[span, : span.stop] = True
+    return there
+
+
+def keys_unhidden(region: Region, seen: torch.Tensor, far: torch.Tensor) -> torch.Tensor:
+    """Tell which keys are there if nothing hides them, booleans of the shape of `seen`.
+
+    In decode steps those that a window hides may well have left the cache.
+    """
+    prompt = region.spans()[0]
+    there = keys_there(region, far).expand_as(seen).clone()
+    there[..., prompt.stop :, :] &= seen[..., prompt.stop :, :]
+    return there
+
+
+def seeing(region: Region, choose: Seen) -> AbstractContextManager[None]:
     """Let queries see other keys.
 
     Args:
@@ -51,6 +73,24 @@ def seeing(region: Region, choose: Seen) -> Iterator[None]:
     """
     import torch
 
+    def rescore(scores: torch.Tensor, seen: torch.Tensor) -> torch.Tensor:
+        return scores.masked_fill(~choose(seen, distances(scores)), -torch.inf)
+
+    return scoring(region, rescore)
+
+
+@contextmanager
+def scoring(
+    region: Region, rescore: Rescore, change: AttentionChange | None = None
+) -> Iterator[None]:
+    """Let a mask do something else to the scores.
+
+    Args:
+        region: its attention is changed.
+        rescore: of the scores without a mask, [B, N, S, T], and the keys that the reference's mask
+            lets be seen, booleans of the same shape, what the softmax gets.
+        change: what else is changed; its scores are not.
+    """
     masks: list[torch.Tensor] = []
 
     def bare(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -64,14 +104,11 @@ def seeing(region: Region, choose: Seen) -> Iterator[None]:
         known = masks[0] > HIDDEN_BELOW if masks else x > HIDDEN_BELOW
         if known.shape[-2:] != x.shape[-2:]:
             known = x > HIDDEN_BELOW
-        kept = choose(
-            known.broadcast_to(x.shape) if x.ndim == known.ndim else known[0], distances(x)
-        )
-        return x.masked_fill(~kept, -torch.inf)
+        return rescore(x, known.broadcast_to(x.shape) if x.ndim == known.ndim else known[0])
 
     with (
         with_arguments(region.module, bare),
-        changed_attention(AttentionChange(scores=scores)),
+        changed_attention(replace(change or AttentionChange(), scores=scores)),
     ):
         yield
 

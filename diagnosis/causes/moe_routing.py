@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from diagnosis.causes import experts
 from diagnosis.causes.changes import with_attributes, with_buffer, with_call, with_output
 from diagnosis.causes.trial import RunTrial, Sign, Trial
 
@@ -28,6 +29,8 @@ def trials(region: Region) -> Iterator[Trial]:
     yield from _of_bias(region)
     for says, change in _of_calls(region).items():
         yield RunTrial(cause="moe_routing", says=says, change=change)
+    yield from experts.trials_of_router(region)
+    yield from experts.trials(region)
     yield from _of_shared(region)
 
 
@@ -143,6 +146,9 @@ def _of_calls(region: Region) -> dict[str, Callable[[], AbstractContextManager[N
         "gives the chosen experts each other's weights": lambda: with_call(topk, _turned_around),
         "gives all weight to the first of the chosen experts": lambda: with_call(topk, _first_only),
         "weighs the chosen experts alike": lambda: with_call(topk, _alike),
+        "passes the best expert over": lambda: with_call(topk, _best_passed_over),
+        "never chooses the last expert": lambda: with_call(topk, partial(_without, -1)),
+        "never chooses the first expert": lambda: with_call(topk, partial(_without, 0)),
     }
 
 
@@ -165,12 +171,40 @@ def _alike(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return torch.ones_like(values), ids
 
 
+def _best_passed_over(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Take the experts behind the best one."""
+    scores, count, rest = _scores_and_count(args, kwargs)
+    values, ids = func(scores, count + 1, **rest)
+    return values[..., 1:], ids[..., 1:]
+
+
+def _without(expert: int, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    scores, count, rest = _scores_and_count(args, kwargs)
+    scores = scores.clone()
+    scores[..., expert] = scores.min() - 1.0
+    return func(scores, count, **rest)
+
+
+def _scores_and_count(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, int, Any]:
+    rest = {key: value for key, value in kwargs.items() if key not in ("k", "sorted")}
+    return args[0], args[1] if len(args) > 1 else kwargs["k"], rest
+
+
 def _of_shared(region: Region) -> Iterator[Trial]:
-    """Leave experts out that see all tokens."""
+    """Leave experts out that see all tokens, or add them twice."""
     for path, module in region.module.named_children():
         if "shared" in path:
-            yield RunTrial(
-                cause="moe_routing",
-                says=f"leaves {path} out",
-                change=partial(with_output, module, lambda output: output * 0),
-            )
+            for says, factor in (
+                (f"leaves {path} out", 0.0),
+                (f"adds {path} twice", 2.0),
+                (f"takes {path} off", -1.0),
+            ):
+                yield RunTrial(
+                    cause="moe_routing",
+                    says=says,
+                    change=partial(with_output, module, partial(_times, factor)),
+                )
+
+
+def _times(factor: float, output: Any) -> Any:
+    return output * factor

@@ -13,6 +13,9 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
+from diagnosis.causes.leaf import bears_on
+from diagnosis.replay.float64_mode import LongestSum, float64_throughout
+
 if TYPE_CHECKING:
     import torch
 
@@ -79,7 +82,7 @@ def norms_of(region: Region) -> Iterator[Norm]:
         name = next((name for name in _EPS_NAMES if isinstance(vars(part).get(name), float)), "")
         if name or "norm" in type(part).__name__.lower():
             found = _formula_of(part, name)
-            if found is not None:
+            if found is not None and bears_on(region, part):
                 yield found
 
 
@@ -104,7 +107,7 @@ def _formula_of(module: Any, eps_name: str) -> Norm | None:
     )
     epsilons = (vars(module)[eps_name],) if eps_name else _USUAL_EPS
     offsets = (0.0,) if weight is None else (0.0, 1.0)
-    with torch.no_grad():
+    with torch.no_grad(), float64_throughout(LongestSum()):
         right = module.forward(sample).double()
         for eps, centred, offset in product(epsilons, (False, True), offsets):
             norm = replace(base, eps=eps, is_centred=centred, offset=offset)

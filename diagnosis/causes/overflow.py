@@ -1,18 +1,48 @@
-"""Infinities and not-a-numbers that the reference does not have."""
+"""Numbers too great for their dtype: infinities that the reference does not have, seen or not."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from diagnosis.causes.trial import Sign
+from diagnosis.causes.changes import with_forward
+from diagnosis.causes.norm import Norm, norms_of
+from diagnosis.causes.trial import RunTrial, Sign, Trial
 
 if TYPE_CHECKING:
+    import torch
+
     from diagnosis.causes.region import Region
 
 _GREATEST = {"float16": 65504.0, "bfloat16": 3.3895e38, "float32": 3.4028e38}
+
+
+def trials(region: Region) -> Iterator[Trial]:
+    """Square in float16 what a norm divides by: the root of infinity makes zeros of all."""
+    for norm in norms_of(region):
+        yield RunTrial(
+            cause="overflow",
+            says="takes the squares of a norm in float16, where they are infinite, and gives zeros",
+            expects=f"squares beyond {_GREATEST['float16']:.6g} are taken in a wider dtype",
+            change=partial(with_forward, norm.module, _Squared(norm)),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Squared:
+    """A norm whose squares are infinite where float16 cannot hold them."""
+
+    norm: Norm
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        """Compute the norm of x, [..., H]."""
+        centred = x - x.mean(dim=-1, keepdim=True) if self.norm.is_centred else x
+        lost = (centred.abs() > _GREATEST["float16"] ** 0.5).any(dim=-1, keepdim=True)
+        return self.norm(x).masked_fill(lost, 0.0)
 
 
 def signs(region: Region) -> Iterator[Sign]:

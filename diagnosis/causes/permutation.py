@@ -13,11 +13,13 @@ import numpy as np
 
 from comparison.numerics.dtypes import Array
 from diagnosis.causes.changes import with_parameter
-from diagnosis.causes.leaf import bias_of, matrix_of
+from diagnosis.causes.leaf import bias_of, head_size_of, is_fused, matrix_of
 from diagnosis.causes.output_map import channel_map
 from diagnosis.causes.trial import OutputTrial, RunTrial, Trial
 
 if TYPE_CHECKING:
+    import torch
+
     from diagnosis.causes.region import Region
 
 _SHARDS = (2, 4, 8)
@@ -42,7 +44,7 @@ def _of_output(region: Region, bias: Array) -> Iterator[Trial]:
     found = channel_map(other, flat)
     if found is None or (found < 0).any() or np.array_equal(found, np.arange(found.size)):
         return
-    for cause, says in _described(found, head_size=_head_size(region)):
+    for cause, says in _described(region, found):
         yield OutputTrial(
             cause=cause,
             says=says,
@@ -50,20 +52,25 @@ def _of_output(region: Region, bias: Array) -> Iterator[Trial]:
         )
 
 
-def _described(found: Array, *, head_size: int | None) -> Iterator[tuple[str, str]]:
+def _described(region: Region, found: Array) -> Iterator[tuple[str, str]]:
     """Say in words which order it is, and whose fault that is."""
-    size = found.size
+    size, head_size = found.size, head_size_of(region)
     moved = np.flatnonzero(found != np.arange(size))
-    shards = _shards(found)
+    ranks, order = _shards(found)
     heads = _heads(found, head_size) if head_size and size % head_size == 0 else None
-    if heads is not None and size // (head_size or 1) <= shards:
+    in_turn = _ranks_in_turn(found)
+    is_order = np.unique(found).size == size
+    if is_order and heads is not None and size // (head_size or 1) <= ranks:
         yield "permutation", heads
-    doubled = _repeated_shard(found)
-    if shards:
-        yield "shard", f"joins the {shards} shards of the output in the wrong order"
-    elif doubled:
-        yield "shard", f"takes one of {doubled} shards of the output for all of them"
-    elif np.unique(found).size < size:
+    if ranks and is_fused(region):
+        yield "permutation", f"has its {ranks} parts in the order {order}"
+    elif ranks and is_order:
+        is_split = matrix_of(region) is not None  # norms are whole on each rank
+        says = f"joins the {ranks} shards of the output in the order {order}"
+        yield ("shard" if is_split else "permutation"), says
+    elif ranks:
+        yield "shard", f"takes shards {order} of {ranks} for those of the output"
+    elif not is_order:
         yield _repeated(found, moved)
     elif moved.size <= _FEW:
         listed = ", ".join(map(str, moved))
@@ -72,16 +79,39 @@ def _described(found: Array, *, head_size: int | None) -> Iterator[tuple[str, st
         yield "permutation", "has all channels in reversed order"
     elif heads is not None:
         yield "permutation", heads
+    elif in_turn:
+        fused = is_fused(region) or matrix_of(region) is None
+        whose = "its parts" if fused else "ranks"
+        yield (
+            "permutation" if fused else "shard",
+            f"has the channels of {in_turn} of {whose} in turn and not one after the other",
+        )
     else:
         yield "permutation", f"has the channels in another order, {_start(found)}"
+        step = int(found[0])
+        if matrix_of(region) is not None and np.array_equal(found, np.roll(np.arange(size), -step)):
+            yield "shard", f"counts the first of its channels as {step}, as a rank's first id"
 
 
-def _shards(found: Array) -> int:
+def _shards(found: Array) -> tuple[int, list[int]]:
+    """Return the least number of shards that are whole, and which they are; 0 for none."""
     for ranks in _SHARDS:
-        if found.size % ranks == 0 and np.array_equal(
-            found, np.concatenate(np.split(np.arange(found.size), ranks)[::-1])
-        ):
-            return ranks
+        if found.size % ranks or found.size == ranks:
+            continue
+        parts = found.reshape(ranks, -1)
+        size = parts.shape[1]
+        if (parts[:, 0] % size == 0).all() and (parts - parts[:, :1] == np.arange(size)).all():
+            return ranks, (parts[:, 0] // size).tolist()
+    return 0, []
+
+
+def _ranks_in_turn(found: Array) -> int:
+    """Return of how many shards the channels come in turn, 0 where they do not."""
+    for ranks in _SHARDS:
+        if found.size % ranks == 0 and found.size > ranks:
+            turned = np.arange(found.size).reshape(ranks, -1).T.ravel()
+            if np.array_equal(found, turned) or np.array_equal(found, np.argsort(turned)):
+                return ranks
     return 0
 
 
@@ -101,16 +131,6 @@ def _heads(found: Array, head_size: int) -> str | None:
     return None
 
 
-def _repeated_shard(found: Array) -> int:
-    for ranks in _SHARDS:
-        if found.size % ranks == 0:
-            parts = found.reshape(ranks, -1)
-            whole = parts[0] % parts.shape[1] == np.arange(parts.shape[1])
-            if whole.all() and (parts == parts[0]).all():
-                return ranks
-    return 0
-
-
 def _repeated(found: Array, moved: Array) -> tuple[str, str]:
     tail = np.arange(found.size - moved.size, found.size)
     if np.array_equal(moved, tail) and moved.size <= found.size // 4:
@@ -123,14 +143,6 @@ def _start(numbers: Array) -> str:
     return f"{shown}, ..." if numbers.size > 8 else shown
 
 
-def _head_size(region: Region) -> int | None:
-    for module in (region.module, region.parent):
-        size = getattr(module, "head_dim", None) or getattr(module, "attention_head_size", None)
-        if isinstance(size, int):
-            return size
-    return None
-
-
 def _of_input(region: Region) -> Iterator[Trial]:
     """Reorder a matrix by orders that engines and conversions know."""
     matrix = matrix_of(region)
@@ -138,13 +150,22 @@ def _of_input(region: Region) -> Iterator[Trial]:
         return
     rows, columns = matrix.values.shape
     axis, size = (0, rows) if matrix.is_embedding else (1, columns)
-    for says, order in _orders(size, _head_size(region)):
+    last: list[tuple[str, torch.Tensor]] = []
+    for says, order in _orders(size, head_size_of(region)):
         values = matrix.values.index_select(axis, _tensor(order))
         what = "rows of the table" if matrix.is_embedding else "input channels"
         shards = "shards" in says
+        if matrix.is_embedding and says.startswith("one place"):
+            last.append((f"has the {what} {says}, as where a rank's first id is off", values))
         yield RunTrial(
             cause=_cause_of_order(region, is_of_shards=shards),
             says=f"has the {what} {says}",
+            change=partial(with_parameter, matrix.module, matrix.name, matrix.stored(values)),
+        )
+    for says, values in last:
+        yield RunTrial(
+            cause="shard",
+            says=says,
             change=partial(with_parameter, matrix.module, matrix.name, matrix.stored(values)),
         )
 
@@ -173,11 +194,15 @@ def _orders(size: int, head_size: int | None) -> Iterator[tuple[str, Array]]:
         yield "of each head in halves and not in pairs", np.argsort(pairs)
         yield "ordered by channel before head", heads.T.reshape(size)
         yield "ordered by head before channel", np.argsort(heads.T.reshape(size))
-    if size % 2 == 0:
-        yield "of its two halves in turn", every.reshape(2, -1).T.reshape(size)
+    for ranks in _SHARDS:
+        if size % ranks == 0:
+            turned = every.reshape(ranks, -1).T.reshape(size)
+            yield f"of {ranks} shards in turn", turned
+            if ranks > 2 or size > 4:
+                yield f"of {ranks} shards in turn, the other way round", np.argsort(turned)
 
 
-def _tensor(order: Array) -> object:
+def _tensor(order: Array) -> torch.Tensor:
     import torch
 
     return torch.from_numpy(np.ascontiguousarray(order))

@@ -1,6 +1,10 @@
-"""Weights that were rounded to few bits, or scaled back with the wrong scales.
+"""Weights that were rounded to few bits, or brought back with the wrong scales or zero points.
 
-Legend: b bits, s scale, q integer.
+What a layer gives is linear in all that goes wrong behind the codes: y = x Q^T, with a zero point
+that is off by z it is x (Q + z S)^T, with scales of other rows each channel has a factor. So each
+grid is tried once, and z, one factor for all and one factor a row are sought by least squares.
+
+Legend: Q rounded weight, S steps between neighbours of its grid, z error of zero points.
 """
 
 from __future__ import annotations
@@ -13,58 +17,188 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from comparison.numerics.dtypes import Array
+from diagnosis.causes import attention_rounding
 from diagnosis.causes.changes import rounded, with_parameter
-from diagnosis.causes.leaf import Matrix, bias_of, matrix_of
-from diagnosis.causes.trial import Change, FittedTrial, OutputTrial, RunTrial, Trial
+from diagnosis.causes.grids import GREATEST, Grid, grids
+from diagnosis.causes.leaf import Matrix
+from diagnosis.causes.linear import Linear, linear_of
+from diagnosis.causes.trial import FittedTrial, OutputTrial, Trial
 
 if TYPE_CHECKING:
-    import torch
-
     from diagnosis.causes.region import Region
 
-_BITS = (8, 4, 6, 5, 3, 2)
 _GROUPS = (16, 32, 64, 128)
-# Greatest finite values (OCP 8-bit floating point specification; OCP microscaling formats).
-_GREATEST = {
-    "float8_e4m3fn": 448.0,
-    "float8_e5m2": 57344.0,
-    "float8_e4m3fnuz": 240.0,
-    "float4_e2m1fn": 6.0,
+_LEAST_TOKENS = 3  # for a factor a row to prove something
+_ROUND = 1e-3  # how near to a half, or to a power of two, a number has to be
+# Orders in which eight codes are packed into 32 bits, and their inverses.
+_PACKINGS = {
+    "each two neighbouring inputs exchanged, as nibbles in the wrong order": (1, 0),
+    "each eight inputs in the order 0, 2, 4, 6, 1, 3, 5, 7": (0, 2, 4, 6, 1, 3, 5, 7),
+    "each eight inputs in the order 0, 4, 1, 5, 2, 6, 3, 7": (0, 4, 1, 5, 2, 6, 3, 7),
+    "each eight inputs in reversed order": (7, 6, 5, 4, 3, 2, 1, 0),
 }
-_FLOATS = tuple(_GREATEST)
 
 
 def trials(region: Region) -> Iterator[Trial]:
     """Round the weight by the schemes in use, then give groups of it other scales."""
-    matrix = matrix_of(region)
-    if matrix is None:
+    yield from attention_rounding.trials(region)
+    linear = linear_of(region)
+    if linear is None:
         return
-    for says, values in _rounded(matrix.values):
-        yield RunTrial(
+    shape = region.exact.shape
+    yield from _packed(linear, shape)
+    for grid in grids(linear.weight):
+        yield from _of_grid(linear, grid, shape)
+    yield from _floats_of_any_scale(linear.matrix)
+    if not linear.matrix.is_embedding:
+        yield from _scales_of_groups(linear, shape)
+
+
+def _of_grid(linear: Linear, grid: Grid, shape: tuple[int, ...]) -> Iterator[Trial]:
+    """Try a grid as it is, then with other zero points, one other scale, or one a row."""
+    rows = linear.rows
+    wanted = linear.wanted(rows)
+    values, steps = grid.rounded(rows)
+    for order in (None, *_orders(linear)):
+        at, moved = ("", values) if order is None else (f", {order[0]}", values[:, order[1]])
+        given = linear.product(moved, rows)
+        if linear.fits(given, wanted):
+            yield _trial(linear, grid, shape, order=order, says=at)
+            return
+    given = linear.product(values, rows)
+    shift = _slope(linear.product(steps, rows), wanted - given)
+    if linear.fits(given + shift * linear.product(steps, rows), wanted):
+        near = round(2.0 * shift) / 2.0
+        shift = near if abs(near - shift) < _ROUND else shift
+        says = f" and a zero point {shift:.4g} off"
+        yield _trial(linear, grid, shape, shift=shift, says=says, is_fitted=shift != near)
+    factor = _slope(given, wanted)
+    if linear.fits(given * factor, wanted):
+        near = 2.0 ** round(np.log2(factor)) if factor > 0 else factor
+        factor = near if abs(near / factor - 1.0) < _ROUND else factor
+        says = f", and its scale {factor:.4g} times what it should be"
+        yield _trial(linear, grid, shape, factor=factor, says=says, is_fitted=factor != near)
+    yield from _scales_of_rows(linear, grid, shape)
+
+
+def _orders(linear: Linear) -> Iterator[tuple[str, Array]]:
+    size = linear.weight.shape[1]
+    for says, order in _PACKINGS.items():
+        if size % len(order) == 0:
+            starts = np.arange(0, size, len(order))[:, None]
+            yield says, (starts + np.array(order)).ravel()
+
+
+def _trial(
+    linear: Linear,
+    grid: Grid,
+    shape: tuple[int, ...],
+    *,
+    says: str,
+    order: tuple[str, Array] | None = None,
+    shift: float = 0.0,
+    factor: float = 1.0,
+    is_fitted: bool = False,
+) -> Trial:
+    def predict(exact: Array) -> Array:
+        del exact
+        values, steps = grid.rounded(np.arange(len(linear.weight)))
+        values = (values + shift * steps) * factor
+        return linear.output(values if order is None else values[:, order[1]], shape)
+
+    return OutputTrial(
+        cause="quantization",
+        says=f"{_verb(linear)} the weight {grid.says}{says}",
+        predict=predict,
+        numbers=int(is_fitted),
+        value=shift or (factor if factor != 1.0 else None),
+    )
+
+
+def _verb(linear: Linear) -> str:
+    return "looks up in" if linear.matrix.is_embedding else "multiplies by"
+
+
+def _packed(linear: Linear, shape: tuple[int, ...]) -> Iterator[Trial]:
+    """Take codes that are packed in another order, be these rounded visibly or not."""
+    if linear.matrix.is_embedding:
+        return
+    for says, order in _orders(linear):
+        yield OutputTrial(
             cause="quantization",
-            says=f"multiplies by the weight {says}",
-            change=_with(matrix, values),
+            says=f"multiplies by the weight with {says}",
+            predict=partial(_reordered, linear, order, shape),
         )
-    for bits in _BITS:
-        turned = _integers(matrix.values.T, bits, matrix.values.shape[0]).T
-        yield RunTrial(
-            cause="quantization",
-            says=f"multiplies by the weight in {bits} bits with a scale an input channel",
-            change=_with(matrix, turned),
-        )
-    for dtype in _FLOATS:
+
+
+def _reordered(linear: Linear, order: Array, shape: tuple[int, ...], exact: Array) -> Array:
+    del exact
+    return linear.output(linear.weight[:, order], shape)
+
+
+def _scales_of_rows(linear: Linear, grid: Grid, shape: tuple[int, ...]) -> Iterator[Trial]:
+    """Fit a factor for each output channel, and tell whether these are the scales of others."""
+    if grid.scales is None or linear.matrix.is_embedding or len(linear.target) < _LEAST_TOKENS:
+        return
+    rows = linear.rows
+    given, wanted = linear.product(grid.rounded(rows)[0], rows), linear.wanted(rows)
+    square = np.sum(given * given, axis=0)
+    factors = np.sum(given * wanted, axis=0) / np.where(square > 0, square, 1.0)
+    if not linear.fits(given * factors, wanted):
+        return
+    says = f"multiplies by the weight {grid.says}, the scales being those of other rows"
+    scales = grid.scales / np.where(grid.scales > 0, grid.scales, 1.0)
+    for name, of in _neighbours(len(linear.weight)):
+        ratio = grid.scales[of] / np.where(scales > 0, grid.scales, 1.0)
+        if np.allclose(ratio[rows], factors, rtol=_ROUND, atol=_ROUND):
+            says = f"multiplies by the weight {grid.says}, each row with the scale of {name}"
+            yield OutputTrial(
+                cause="quantization",
+                says=says,
+                predict=partial(_with_factors, linear, grid, ratio, shape),
+            )
+            return
+    yield OutputTrial(
+        cause="quantization",
+        says=says,
+        predict=partial(_with_factors, linear, grid, None, shape),
+        numbers=len(linear.weight),
+    )
+
+
+def _neighbours(count: int) -> Iterator[tuple[str, Array]]:
+    every = np.arange(count)
+    yield "the row before", np.roll(every, 1)
+    yield "the row behind", np.roll(every, -1)
+    yield "the row at the other end", every[::-1]
+    yield "the first row", np.zeros(count, dtype=int)
+
+
+def _with_factors(
+    linear: Linear, grid: Grid, factors: Array | None, shape: tuple[int, ...], exact: Array
+) -> Array:
+    del exact
+    values, _ = grid.rounded(np.arange(len(linear.weight)))
+    if factors is None:
+        given = linear.product(values)
+        square = np.sum(given * given, axis=0)
+        factors = np.sum(given * linear.target, axis=0) / np.where(square > 0, square, 1.0)
+    return linear.output(values * factors[:, None], shape)
+
+
+def _slope(given: Array, wanted: Array) -> float:
+    square = float(np.sum(given * given))
+    return float(np.sum(given * wanted)) / square if square else 0.0
+
+
+def _floats_of_any_scale(matrix: Matrix) -> Iterator[Trial]:
+    for dtype in GREATEST:
         yield FittedTrial(
             cause="quantization",
             says=f"multiplies by the weight times {{value}}, rounded to {dtype}",
             change=partial(_scaled, matrix, dtype),
             starts=(1.0, *(10.0**-power for power in (0.5, 1, 1.5, 2, 2.5, 3))),
         )
-    if not matrix.is_embedding:
-        yield from _scales_of_groups(region, matrix)
-
-
-def _with(matrix: Matrix, values: torch.Tensor) -> Change:
-    return partial(with_parameter, matrix.module, matrix.name, matrix.stored(values))
 
 
 def _scaled(matrix: Matrix, dtype: str, factor: float) -> AbstractContextManager[None]:
@@ -72,76 +206,26 @@ def _scaled(matrix: Matrix, dtype: str, factor: float) -> AbstractContextManager
     return with_parameter(matrix.module, matrix.name, matrix.stored(values))
 
 
-def _rounded(weight: torch.Tensor) -> Iterator[tuple[str, torch.Tensor]]:
-    for dtype in _FLOATS:
-        yield f"rounded to {dtype}", rounded(weight, dtype)
-        yield f"rounded to {dtype} with a scale a row", _by_peak(weight, dtype, rows=True)
-        yield f"rounded to {dtype} with one scale in all", _by_peak(weight, dtype, rows=False)
-    for bits in _BITS:
-        yield f"in {bits} bits with a scale a row", _integers(weight, bits, weight.shape[1])
-        yield f"in {bits} bits with one scale in all", _integers(weight, bits, None)
-        yield f"in {bits} bits with scale and zero point a row", _with_zero(weight, bits)
-        for group in _GROUPS:
-            if weight.shape[1] % group == 0 and group < weight.shape[1]:
-                says = f"in {bits} bits with a scale for each {group} inputs"
-                yield says, _integers(weight, bits, group)
-                moved = _integers(weight, bits, group, zero=1.0)
-                yield f"{says} and a zero point one off", moved
-
-
-def _by_peak(weight: torch.Tensor, dtype: str, *, rows: bool) -> torch.Tensor:
-    top = _GREATEST[dtype]
-    peak = weight.abs().amax(dim=1, keepdim=True) if rows else weight.abs().max()
-    return rounded(weight * (top / peak), dtype) * peak / top
-
-
-def _integers(
-    weight: torch.Tensor, bits: int, group: int | None, *, zero: float = 0.0
-) -> torch.Tensor:
-    """Round to q * s with q in [-2^(b-1) + 1, 2^(b-1) - 1]."""
-    top = 2 ** (bits - 1) - 1
-    shaped = weight if group is None else weight.reshape(weight.shape[0], -1, group)
-    peak = weight.abs().max() if group is None else shaped.abs().amax(dim=-1, keepdim=True)
-    scale = peak / top
-    return (((shaped / scale).round() + zero) * scale).reshape(weight.shape)
-
-
-def _with_zero(weight: torch.Tensor, bits: int) -> torch.Tensor:
-    """Round to (q - z) * s with q in [0, 2^b - 1], by row."""
-    low, high = weight.amin(dim=1, keepdim=True), weight.amax(dim=1, keepdim=True)
-    scale = (high - low) / (2**bits - 1)
-    zero = (-low / scale).round()
-    return ((weight / scale).round() - (-zero) - zero) * scale
-
-
-def _scales_of_groups(region: Region, matrix: Matrix) -> Iterator[Trial]:
+def _scales_of_groups(linear: Linear, shape: tuple[int, ...]) -> Iterator[Trial]:
     """Fit a factor for each output channel and group of inputs.
 
     The output is linear in these: y = sum over groups g of a[o, g] * (x[g] . w[o, g]).
     """
-    inputs = region.linear_inputs
-    if inputs is None or inputs.shape[1] != matrix.values.shape[1]:
-        return
-    bias = bias_of(region)
-    weight = matrix.values.numpy()
-    if region.target.shape != (len(inputs), len(weight)):
-        return
-    target = region.target - (0 if bias is None else bias)
+    weight = linear.weight
     for group in _GROUPS:
         count = weight.shape[1] // group
-        if weight.shape[1] % group or not 1 < count <= len(inputs) // 3:
+        if weight.shape[1] % group or not 1 < count <= len(linear.inputs) // 3:
             continue
-        factors, predicted = _fit(inputs, weight, target, group)
+        factors, predicted = _fit(linear.inputs, weight, linear.target, group)
         wrong = np.argwhere(np.abs(factors - 1) > 1e-3)
         if not wrong.size:
             continue
         channel, at = wrong[0]
-        shift = np.zeros(()) if bias is None else bias
         yield OutputTrial(
             cause="quantization",
             says=f"has the wrong scales for {len(wrong)} groups of {group} inputs: output channel "
             f"{channel} takes {factors[channel, at]:.4g} times that of group {at}",
-            predict=_constant((predicted + shift).reshape(region.target.shape)),
+            predict=_constant((linear.factor * predicted + linear.bias).reshape(shape)),
             numbers=int(factors.size),
         )
 

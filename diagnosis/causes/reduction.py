@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from diagnosis.causes.region import Region
 
 
+_MOST_RANKS = 8
+
+
 def trials(region: Region) -> Iterator[Trial]:
     """Change norms, softmax, and the number of terms of a product."""
     for norm in norms_of(region):
@@ -117,9 +120,11 @@ def _of_product(region: Region) -> Iterator[Trial]:
     for kept in sorted(kept_sizes, reverse=True)[:32]:
         cut = matrix.values.clone()
         cut[:, kept:] = 0
+        is_split = _is_lost_by_splitting(columns, columns - kept)
         yield RunTrial(
-            cause="reduction",
-            says=f"sums over the first {kept} of {columns} input channels only",
+            cause="shard" if is_split else "reduction",
+            says=f"sums over the first {kept} of {columns} input channels only"
+            + (", as where a split over ranks drops the rest" if is_split else ""),
             change=partial(with_parameter, matrix.module, matrix.name, matrix.stored(cut)),
         )
     first = torch.zeros_like(matrix.values)
@@ -129,6 +134,11 @@ def _of_product(region: Region) -> Iterator[Trial]:
         says="takes the first term of the sum only",
         change=partial(with_parameter, matrix.module, matrix.name, matrix.stored(first)),
     )
+
+
+def _is_lost_by_splitting(count: int, lost: int) -> bool:
+    """Tell whether that many are left over where ranks take equal parts, or an end is one off."""
+    return lost == 1 or any(count % ranks == lost for ranks in range(2, _MOST_RANKS + 1))
 
 
 def _of_pooling(region: Region) -> Iterator[Trial]:

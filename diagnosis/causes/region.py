@@ -22,6 +22,7 @@ from diagnosis.causes.module_calls import (
     recorded_calls,
     run_call,
 )
+from diagnosis.causes.routed import as_judged
 from diagnosis.checks import Check, Checker
 from diagnosis.guilt import is_guilty
 from diagnosis.replay.float64_mode import LongestSum, float64_throughout
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     import torch
 
 
+_WRONG = 15.0  # times rounding
 _PROBE = 0.5  # a factor of scores that no attention overlooks
 
 
@@ -140,12 +142,22 @@ class Region:
 
     @cached_property
     def worst_call(self) -> tuple[ModuleCall, Array]:
-        """The row that is wrong most, and the places of its values, [n of these]."""
+        """The row that is wrong most, and the places of its values, [n of these].
+
+        One that no batch pads where such a row is wrong: padding may have done more to others.
+        """
         rows = self.positions[:, 0]
         excess = self.first.excess
         errors = np.zeros(len(rows)) if excess is None else np.nan_to_num(excess.by_position)
         totals = {call.row: float(errors[rows == call.row].sum()) for call in self.calls}
-        call = max(self.calls, key=lambda call: totals[call.row])
+        worst = {row: float(errors[rows == row].max(initial=0.0)) for row in totals}
+        call = max(
+            self.calls,
+            key=lambda call: (
+                worst[call.row] > _WRONG and not self.padding(call.row),
+                totals[call.row],
+            ),
+        )
         return call, np.flatnonzero(rows == call.row)
 
     def spans(self) -> list[slice]:
@@ -157,6 +169,11 @@ class Region:
     def prompt_tokens(self, row: int) -> int:
         """Return the number of tokens of a row's prompt."""
         return self.checker.wide_calls[row].prompt_tokens
+
+    def padding(self, row: int) -> int:
+        """Return the number of tokens that a batch pads a row with."""
+        lengths = [call.prompt_tokens for call in self.checker.wide_calls]
+        return max(lengths) - lengths[row]
 
     @cached_property
     def plain(self) -> Mapping[str, Array]:
@@ -214,7 +231,9 @@ class Region:
                     run_call(self.module, call)
                 for taken in pinning.taken:
                     found.setdefault(taken.name, []).append(taken.reference)
-        return {name: np.concatenate(parts) for name, parts in found.items()}
+        rows = [call.row for call in (self.calls if calls is None else calls)]
+        joined = {name: np.concatenate(parts) for name, parts in found.items()}
+        return as_judged(joined, self.checks, rows)
 
     def taken(self) -> Iterator[Taken]:
         """Run the module again and give all that it computes where the candidate's dump has it."""

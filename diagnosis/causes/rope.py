@@ -31,18 +31,26 @@ class TableRecipe:
         positions: [T], float64.
         frequencies: [P], radians a token.
         factor: what both tables are multiplied with.
+        in_pairs: whether a pair's two columns are neighbours, and not P apart.
     """
 
     positions: torch.Tensor
     frequencies: torch.Tensor
     factor: float
+    in_pairs: bool = False
 
     def tables(self) -> Tables:
-        """Make cos and sin, [1, T, D], pairs in halves."""
+        """Make cos and sin, [1, T, D]."""
+        return self.tables_of(self.positions[:, None] * self.frequencies)
+
+    def tables_of(self, angles: torch.Tensor) -> Tables:
+        """Make cos and sin, [1, T, D], of angles, [T, P]."""
         import torch
 
-        angles = self.positions[:, None] * self.frequencies  # [T, P]
-        angles = torch.cat([angles, angles], dim=-1)[None]
+        if self.in_pairs:
+            angles = angles.repeat_interleave(2, dim=-1)[None]
+        else:
+            angles = torch.cat([angles, angles], dim=-1)[None]
         return angles.cos() * self.factor, angles.sin() * self.factor
 
 
@@ -68,31 +76,33 @@ def read_recipe(tables: Tables) -> TableRecipe | None:
     cos, sin = (table.double().reshape(-1, table.shape[-1]) for table in tables)
     if cos.shape[-1] % 2 or len(cos) < 2:
         return None
-    half = cos.shape[-1] // 2
     factor = float((cos[0] ** 2 + sin[0] ** 2).sqrt().mean())
     if not factor:
         return None
-    step = torch.atan2(sin[1, :half], cos[1, :half]) - torch.atan2(sin[0, :half], cos[0, :half])
-    recipe = TableRecipe(
-        positions=torch.arange(len(cos), dtype=torch.float64),
-        frequencies=_refined(step, cos, sin, half),
-        factor=factor,
-    )
-    made, _ = recipe.tables()
-    return recipe if torch.allclose(made[0], cos, rtol=1e-6, atol=1e-7) else None
+    half = cos.shape[-1] // 2
+    for in_pairs, columns in ((False, slice(half)), (True, slice(None, None, 2))):
+        recipe = TableRecipe(
+            positions=torch.arange(len(cos), dtype=torch.float64),
+            frequencies=_refined(cos[:, columns], sin[:, columns]),
+            factor=factor,
+            in_pairs=in_pairs,
+        )
+        made, _ = recipe.tables()
+        if torch.allclose(made[0], cos, rtol=1e-6, atol=1e-7):
+            return recipe
+    return None
 
 
-def _refined(step: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, half: int) -> torch.Tensor:
-    """Sharpen frequencies by the angle at twice, four times, ... the distance."""
+def _refined(cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
+    """Read frequencies off, [P], and sharpen them by the angle at twice, four times, ... as far."""
     import math
 
     import torch
 
-    frequencies, far = step, 2
+    angles = torch.atan2(sin, cos)
+    frequencies, far = angles[1] - angles[0], 2
     while far < len(cos):
-        angle = torch.atan2(sin[far, :half], cos[far, :half]) - torch.atan2(
-            sin[0, :half], cos[0, :half]
-        )
+        angle = angles[far] - angles[0]
         turns = ((far * frequencies - angle) / (2 * math.pi)).round()
         frequencies = (angle + 2 * math.pi * turns) / far
         far *= 2
@@ -106,7 +116,7 @@ def with_tables(region: Region, make: Make) -> AbstractContextManager[None]:
         region: makes the tables, or gets them.
         make: of the right recipe.
     """
-    return _made(region, make) if _makes_tables(region) else _given(region, make)
+    return _made(region, make) if makes_tables(region) else _given(region, make)
 
 
 @contextmanager
@@ -144,7 +154,7 @@ def _like(right: Tables, new: Tables) -> Tables:
 
 
 def _tables(region: Region) -> Tables | None:
-    if _makes_tables(region):
+    if makes_tables(region):
         import torch
 
         call = region.calls[0]
@@ -156,8 +166,14 @@ def _tables(region: Region) -> Tables | None:
     return next((value for value in values if _is_tables(value)), None)
 
 
-def _makes_tables(region: Region) -> bool:
-    return any(name.endswith("inv_freq") for name, _ in region.module.named_buffers(recurse=False))
+def makes_tables(region: Region) -> bool:
+    """Tell whether the guilty module is one that makes the tables."""
+    return owns_frequencies(region.module)
+
+
+def owns_frequencies(module: torch.nn.Module) -> bool:
+    """Tell whether a module makes rotary tables."""
+    return any(name.endswith("inv_freq") for name, _ in module.named_buffers(recurse=False))
 
 
 def _is_tables(value: Any) -> bool:

@@ -11,9 +11,8 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from diagnosis.causes.rope import TableRecipe, Tables, recipe_of, with_tables
+from diagnosis.causes.rope_bands import bands
 from diagnosis.causes.trial import FittedTrial, RunTrial, Trial
 
 if TYPE_CHECKING:
@@ -67,7 +66,14 @@ def trials(region: Region) -> Iterator[Trial]:
         says="rotates without the scaling of the frequencies",
         change=lambda: with_tables(region, partial(_plain, region)),
     )
-    yield from _by_band(region, recipe)
+    yield RunTrial(
+        cause="rope_frequency",
+        says="has the frequencies in reversed order",
+        change=lambda: with_tables(
+            region, lambda old: replace(old, frequencies=old.frequencies.flip(0)).tables()
+        ),
+    )
+    yield from bands(region, recipe)
 
 
 def _theta_of(recipe: TableRecipe) -> float:
@@ -169,56 +175,3 @@ def _with_buffer(region: Region, buffer: torch.Tensor) -> AbstractContextManager
         return replace(recipe, frequencies=buffer.double()).tables()
 
     return with_tables(region, make)
-
-
-def _by_band(region: Region, recipe: TableRecipe) -> Iterator[Trial]:
-    """Read the frequencies off the candidate's own tables, where it is these that are guilty."""
-    pairs = len(recipe.frequencies)
-    target = region.target
-    if target.ndim < 2 or target.shape[-1] != 2 * pairs or region.first.name.endswith("input_0"):
-        return
-    if not _is_table(region):
-        return
-    found = _fitted_frequencies(region, recipe)
-    ratio = found / recipe.frequencies.numpy()
-    wrong = np.flatnonzero(np.abs(ratio - 1) > 1e-5)
-    if not wrong.size:
-        return
-    shown = ", ".join(f"{band}: {ratio[band]:.5g}" for band in wrong[:6])
-    import torch
-
-    new = replace(recipe, frequencies=torch.from_numpy(found))
-    yield RunTrial(
-        cause="rope_frequency",
-        says=f"rotates {wrong.size} of {pairs} bands at another speed, times {shown}",
-        change=lambda: with_tables(
-            region, lambda old: replace(old, frequencies=new.frequencies).tables()
-        ),
-    )
-
-
-def _is_table(region: Region) -> bool:
-    return region.first.name.rpartition("-output")[2] in ("_0", "_1", "")
-
-
-def _fitted_frequencies(region: Region, recipe: TableRecipe) -> np.ndarray:
-    """Seek each band's frequency near the right one, by the table at all positions."""
-    positions = region.positions[:, 1].astype(float)
-    pairs = len(recipe.frequencies)
-    table = region.target.reshape(len(positions), -1)[:, :pairs] / recipe.factor
-    is_cos = np.allclose(region.exact.reshape(len(positions), -1)[positions == 0], recipe.factor)
-    function = np.cos if is_cos else np.sin
-    found = recipe.frequencies.numpy().copy()
-    for band in range(pairs):
-        grid = found[band] * np.concatenate([np.geomspace(0.02, 50, 4001), [1.0]])
-        errors = np.square(function(positions[:, None] * grid) - table[:, [band]]).sum(axis=0)
-        best = grid[int(np.argmin(errors))]
-        for _ in range(20):  # Newton's method on the sum of squares, as Gauss has it
-            angle = positions * best
-            slope = positions * (np.cos(angle) if not is_cos else -np.sin(angle))
-            square = float(slope @ slope)
-            if not square:
-                break
-            best += float(slope @ (table[:, band] - function(angle))) / square
-        found[band] = best
-    return found

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from diagnosis.causes.region import Region
 
 _DTYPES = ("bfloat16", "float16")
+_STEPS = (*(2**bits for bits in range(4, 16)), 127, 255, 32767)  # a unit, of fixed-point tables
 _PLACES = ("positions", "frequencies", "angles", "tables")
 
 
@@ -34,6 +35,12 @@ def trials(region: Region) -> Iterator[Trial]:
             says=f"rounds positions and frequencies of the rotation to {dtype}",
             change=partial(with_tables, region, partial(_both, dtype)),
         )
+    for steps in _STEPS:
+        yield RunTrial(
+            cause="rope_precision",
+            says=f"rounds the tables of the rotation to steps of 1/{steps}",
+            change=partial(with_tables, region, partial(_in_steps, steps)),
+        )
 
 
 def _both(dtype: str, recipe: TableRecipe) -> Tables:
@@ -43,13 +50,14 @@ def _both(dtype: str, recipe: TableRecipe) -> Tables:
 
 
 def _made(place: str, dtype: str, recipe: TableRecipe) -> Tables:
-    import torch
-
     if place in ("positions", "frequencies"):
         return replace(recipe, **{place: rounded(getattr(recipe, place), dtype)}).tables()
     if place == "tables":
         cos, sin = recipe.tables()
         return rounded(cos, dtype), rounded(sin, dtype)
-    angles = rounded(recipe.positions[:, None] * recipe.frequencies, dtype)
-    angles = torch.cat([angles, angles], dim=-1)[None]
-    return angles.cos() * recipe.factor, angles.sin() * recipe.factor
+    return recipe.tables_of(rounded(recipe.positions[:, None] * recipe.frequencies, dtype))
+
+
+def _in_steps(steps: float, recipe: TableRecipe) -> Tables:
+    cos, sin = recipe.tables()
+    return (cos * steps).round() / steps, (sin * steps).round() / steps

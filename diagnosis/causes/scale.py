@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -13,14 +14,18 @@ import numpy as np
 from diagnosis.causes.attention_sites import AttentionChange, changed_attention
 from diagnosis.causes.changes import with_attributes
 from diagnosis.causes.leaf import is_summed_over_ranks
+from diagnosis.causes.rope import makes_tables
 from diagnosis.causes.trial import FittedTrial, OutputTrial, RunTrial, Trial
 
 if TYPE_CHECKING:
+    import torch
+
     from diagnosis.causes.region import Region
 
 _FACTORS = (2.0, 0.5, 2.0**0.5, 0.5**0.5, 4.0, 0.25, 8.0, 0.125, 32.0, 1 / 32)
 _MULTIPLIER = re.compile(r"(scal|multiplier|normalizer)")
 _NOT_A_FACTOR = re.compile(r"(rope|_type|attention_scaling|routed)")
+_LENGTHS = (8.0, 64.0, 512.0, 4096.0)
 _RANKS = (2.0, 4.0, 8.0)
 
 
@@ -35,7 +40,48 @@ def trials(region: Region) -> Iterator[Trial]:
             starts=_FACTORS,
             neutral=1.0,
         )
-    yield from _output(region)
+        yield from _by_length(region)
+    if not makes_tables(region):  # of which rope_frequency says more
+        yield from _output(region)
+
+
+def _by_length(region: Region) -> Iterator[Trial]:
+    """Let the scale grow with the number of keys, as for contexts longer than the training's."""
+    ways: dict[str, Callable[[torch.Tensor, float], torch.Tensor]] = {
+        "multiplies the scores of n keys by log(n) / log({value}) where n is greater": (
+            lambda n, length: (n.log() / math.log(length)).clamp(min=1.0)
+        ),
+        "multiplies the scores of n keys by log(n) / log({value})": (
+            lambda n, length: n.log() / math.log(length)
+        ),
+        "multiplies the scores of n keys by 1 + 0.1 log(1 + n // {value})": (
+            lambda n, length: 1.0 + 0.1 * (1.0 + (n // length)).log()
+        ),
+    }
+    for says, factor in ways.items():
+        for counted in (False, True) if "greater" in says else (False,):
+            yield FittedTrial(
+                cause="scale",
+                says=says + ", padding counted" * counted,
+                change=partial(_scores_by_length, region, counted, factor),
+                starts=_LENGTHS,
+            )
+
+
+def _scores_by_length(
+    region: Region,
+    counted: bool,
+    factor: Callable[[torch.Tensor, float], torch.Tensor],
+    length: float,
+) -> AbstractContextManager[None]:
+    def operands(q: torch.Tensor, k: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        import torch
+
+        before = region.padding(region.running.row) if counted else 0
+        keys = torch.arange(1, q.shape[-2] + 1, dtype=q.dtype) + before
+        return q * factor(keys, length)[:, None], k
+
+    return changed_attention(AttentionChange(operands=operands))
 
 
 def _attributes(region: Region) -> Iterator[Trial]:

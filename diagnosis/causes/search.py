@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import assert_never
 
 import numpy as np
@@ -14,6 +15,7 @@ from diagnosis.causes.fitting import fitted
 from diagnosis.causes.judging import Judged
 from diagnosis.causes.module_calls import ModuleCall
 from diagnosis.causes.region import Region
+from diagnosis.causes.scopes import Scopes, cause_in, scopes_of
 from diagnosis.causes.trial import (
     Change,
     FittedTrial,
@@ -28,8 +30,13 @@ from diagnosis.causes.trial import (
 # What a module, or an array, says to a change that does not fit it.
 CANNOT_RUN = (RuntimeError, ValueError, TypeError, IndexError, AttributeError, KeyError)
 _OF_FLOATS = frozenset({"bias", "cast", "clip", "quantization", "scale", "soft_cap"})
+_OF_ATTENTION = frozenset({
+    "decode_cache", "gqa_order", "mask", "position_ids", "quantization", "rope_frequency",
+    "rope_layout", "rope_partial", "rope_precision", "scale", "sliding_window", "soft_cap",
+})  # fmt: skip
 _BEST = 2  # single hypotheses on which others are tried
 _MUCH = 0.7  # of the error; what leaves more over is no half of an explanation
+_NO_CAST = 0.02  # relative error; half precision errs by less than that, and casts are many
 _SAME = 1e-4  # relative; a fitted number that near to the neutral one changes nothing
 
 
@@ -91,13 +98,17 @@ def explain(region: Region, table: Sequence[Trials], signs: Sequence[Signs]) -> 
         before = region.judge(region.values())
         is_exact = region.first.floor is None
         every = [
-            trial
-            for trials in table
-            for trial in trials(region)
-            if not (is_exact and trial.cause in _OF_FLOATS)
+            trial for trial in _made(region, table) if not (is_exact and trial.cause in _OF_FLOATS)
         ]
-        kept = [finding for trial in every if (finding := _tried(region, trial)) is not None]
+        kept: list[Finding] = []
+        for trial in every:
+            if trial.cause == "cast" and _is_settled(region, kept):
+                continue
+            finding = _tried(region, trial)
+            kept += [] if finding is None else [finding]
         reproducing = [finding for finding in kept if finding.explained]
+        if not reproducing:
+            reproducing = list(_in_scopes(region, every))
         if not reproducing:
             reproducing = list(_in_pairs(region, every, kept, before))
     rest = [finding for finding in kept if finding.residual < 0.5 * before.residual]
@@ -107,6 +118,23 @@ def explain(region: Region, table: Sequence[Trials], signs: Sequence[Signs]) -> 
         tried=len(every),
         nearest=min(rest, key=lambda finding: finding.residual, default=None),
         unexplained=before.residual,
+    )
+
+
+def _made(region: Region, table: Iterable[Trials]) -> Iterator[Trial]:
+    for trials in table:
+        try:
+            yield from trials(region)
+        except np.linalg.LinAlgError:  # values that are no numbers solve no system of equations
+            continue
+
+
+def _is_settled(region: Region, kept: Sequence[Finding]) -> bool:
+    """Tell whether an error that no cast makes is explained by a change that takes no number."""
+    excess = region.first.excess
+    large = excess is not None and excess.error > _NO_CAST
+    return large and any(
+        finding.explained and not finding.numbers and not finding.in_longest_row for finding in kept
     )
 
 
@@ -125,7 +153,9 @@ def _tried(region: Region, trial: Trial) -> Finding | None:
             if not _helps(region, trial.change):
                 return None
             judged = _judged(region, trial.change)
-            return None if judged is None else _finding(trial, judged, change=trial.change)
+            if judged is None:
+                return None
+            return replace(_finding(trial, judged, change=trial.change), numbers=trial.numbers)
         case FittedTrial():
             return _fitted(region, trial)
         case OutputTrial():
@@ -212,6 +242,62 @@ def _finding(trial: Trial, judged: Judged, *, change: Change | None) -> Finding:
     )
 
 
+def _in_scopes(region: Region, every: Sequence[Trial]) -> Iterator[Finding]:
+    """Try all where an attention is wrong, and leave it be where it is right."""
+    scopes = scopes_of(region)
+    if scopes is None:
+        return
+    for trial in every:
+        if trial.cause in _OF_ATTENTION:
+            found = _in_scope(region, scopes, trial)
+            if found is not None and found.explained:
+                yield found
+
+
+def _in_scope(region: Region, scopes: Scopes, trial: Trial) -> Finding | None:
+    value: float | None = None
+    match trial:
+        case RunTrial():
+            change = trial.change
+        case FittedTrial():
+            value = _fitted_in_scope(region, scopes, trial)
+            if value is None or _is_neutral(value, trial.neutral):
+                return None
+            change = partial(trial.change, _plain(value))
+        case OutputTrial():
+            return None
+        case _:
+            assert_never(trial)
+    call, places = region.worst_call
+    near = (_values(region, change, calls=[call]) or {}).get(region.first.name)
+    if near is None or not scopes.explained_by(near, places):
+        return None
+    new = (_values(region, change) or {}).get(region.first.name)
+    scope = None if new is None or new.shape != region.exact.shape else scopes.of(new)
+    if new is None or scope is None:
+        return None
+    cause = cause_in(scope, trial.cause)
+    if cause is None:
+        return None
+    says = trial.says if value is None else trial.says.format(value=f"{_plain(value):.6g}")
+    judged = region.judge({region.first.name: scopes.mixed(scope, new)})
+    found = _finding(replace(trial, cause=cause, says=says + scope.says), judged, change=None)
+    return replace(found, numbers=0 if value is None else 1, value=value)
+
+
+def _fitted_in_scope(region: Region, scopes: Scopes, trial: FittedTrial) -> float | None:
+    call, places = region.worst_call
+    target = region.target[places]
+
+    def predict(value: float) -> Array | None:
+        values = _values(region, partial(trial.change, value), calls=[call])
+        found = (values or {}).get(region.first.name)
+        fits = found is not None and found.shape == target.shape
+        return scopes.taken(found, places) if found is not None and fits else None
+
+    return fitted(predict, scopes.taken(target, places), trial.starts)
+
+
 def _in_pairs(
     region: Region, every: Sequence[Trial], kept: Sequence[Finding], before: Judged
 ) -> Iterator[Finding]:
@@ -221,6 +307,8 @@ def _in_pairs(
     for best in sorted(changes, key=lambda finding: finding.residual)[:_BEST]:
         assert best.change is not None  # asked above
         for trial in every:
+            if trial.cause == "cast" and _left(region, best, before) > _NO_CAST:
+                continue
             other = _on_top(best.change, trial)
             found = None if other is None else _tried(region, other)
             if found is None or not found.explained or trial.cause == best.cause:
@@ -232,6 +320,12 @@ def _in_pairs(
                 expects=", ".join(text for text in (best.expects, found.expects) if text),
                 numbers=best.numbers + found.numbers + 1,
             )
+
+
+def _left(region: Region, best: Finding, before: Judged) -> float:
+    """Return the relative error that a hypothesis leaves over."""
+    excess = region.first.excess
+    return 0.0 if excess is None else excess.error * best.residual / before.residual
 
 
 def _on_top(base: Change, trial: Trial) -> Trial | None:

@@ -9,7 +9,9 @@ from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
-from diagnosis.causes.masks import Seen, allowed_keys, distances, seeing
+import numpy as np
+
+from diagnosis.causes.masks import Seen, allowed_keys, distances, keys_there, seeing
 from diagnosis.causes.trial import RunTrial, Trial
 
 if TYPE_CHECKING:
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from diagnosis.causes.region import Region
 
 _MOST = 16  # sizes that are tried
+_BAD = 5.0  # times rounding
 
 
 def trials(region: Region) -> Iterator[Trial]:
@@ -46,14 +49,20 @@ def trials(region: Region) -> Iterator[Trial]:
                 seeing, region, partial(_only_in_prefill, region, lambda known, far: far >= 0)
             ),
         )
+    for size in (right, *_sizes(region, right, longest)):
+        if size is not None:
+            yield RunTrial(
+                cause="sliding_window",
+                says=f"looks as far ahead as back, over a window of {size} tokens",
+                change=partial(seeing, region, partial(_both_ways, region, size)),
+            )
     for size in _sizes(region, right, longest):
-        within, chunks = partial(_within, size), partial(_in_chunks, size)
+        within = partial(_within, size)
         ways = {
             f"looks back over a window of {size} tokens": within,
             f"looks back over a window of {size} tokens in the prefill": partial(
                 _only_in_prefill, region, within
             ),
-            f"looks back within chunks of {size} tokens": chunks,
         }
         for says, choose in ways.items():
             yield RunTrial(
@@ -61,6 +70,12 @@ def trials(region: Region) -> Iterator[Trial]:
                 says=says,
                 expects=expects,
                 change=partial(seeing, region, choose),
+            )
+        for counted in (False, True):
+            yield RunTrial(
+                cause="mask",
+                says=f"looks back within chunks of {size} tokens{', padding counted' * counted}",
+                change=partial(seeing, region, partial(_in_chunks, region, size, counted)),
             )
 
 
@@ -72,18 +87,24 @@ def _window_of(seen: torch.Tensor) -> int | None:
 
 
 def _sizes(region: Region, right: int | None, longest: int) -> list[int]:
-    bad = region.first.excess
-    first = 0
-    if bad is not None:
-        wrong = [
-            int(p) for (_, p), e in zip(region.positions, bad.by_position, strict=True) if e > 5
-        ]
-        first = min(wrong, default=0)
-    near = [first, first + 1, first - 1]
+    near = [first + more for first in first_wrong(region) for more in (0, 1, -1)]
     if right is not None:
         near += [right - 1, right + 1, right // 2, right * 2, right - 2, right + 2]
     near += [2**power for power in range(1, 13)]
     return [size for size in dict.fromkeys(near) if 0 < size < longest and size != right][:_MOST]
+
+
+def first_wrong(region: Region) -> Iterator[int]:
+    """Give the first token of each row that is wrong, and where it stands behind the padding."""
+    bad = region.first.excess
+    if bad is None:
+        return
+    for row in np.unique(region.positions[:, 0]):
+        wrong = (region.positions[:, 0] == row) & (bad.by_position > _BAD)
+        if wrong.any():
+            first = int(region.positions[wrong, 1].min())
+            yield first
+            yield first + region.padding(int(row))
 
 
 def _only_in_prefill(
@@ -100,8 +121,15 @@ def _within(size: int, seen: torch.Tensor, far: torch.Tensor) -> torch.Tensor:
     return (far >= 0) & (far < size)
 
 
-def _in_chunks(size: int, seen: torch.Tensor, far: torch.Tensor) -> torch.Tensor:
+def _both_ways(region: Region, size: int, seen: torch.Tensor, far: torch.Tensor) -> torch.Tensor:
+    return (far.abs() < size) & keys_there(region, far)
+
+
+def _in_chunks(
+    region: Region, size: int, counted: bool, seen: torch.Tensor, far: torch.Tensor
+) -> torch.Tensor:
     import torch
 
-    chunk = torch.arange(far.shape[-1]) // size
-    return (far >= 0) & (chunk[:, None] == chunk[None, :])
+    padding = region.padding(region.running.row) if counted else 0
+    chunk = (torch.arange(far.shape[-1]) + padding) // size
+    return seen & (far >= 0) & (chunk[:, None] == chunk[None, :])

@@ -6,20 +6,24 @@ The cap of the reference is found where its code calls tanh.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from diagnosis.causes.attention_sites import HIDDEN_BELOW, AttentionChange, changed_attention
-from diagnosis.causes.changes import with_call, with_output
+from diagnosis.causes.changes import with_call, with_forward
+from diagnosis.causes.masks import distances, keys_unhidden, scoring
 from diagnosis.causes.trial import FittedTrial, RunTrial, Trial
 
 if TYPE_CHECKING:
     import torch
 
     from diagnosis.causes.region import Region
+
+
+_CAPS = (2.0, 1.0, 5.0, 20.0, 50.0)
 
 
 def trials(region: Region) -> Iterator[Trial]:
@@ -30,7 +34,13 @@ def trials(region: Region) -> Iterator[Trial]:
             cause="soft_cap",
             says="caps the attention scores softly at {value}",
             change=_scores_capped,
-            starts=(2.0, 1.0, 5.0, 20.0, 50.0),
+            starts=_CAPS,
+        )
+        yield FittedTrial(
+            cause="soft_cap",
+            says="caps the scores softly at {value} behind the mask, which hides nothing then",
+            change=partial(_masked_capped, region),
+            starts=_CAPS,
         )
     if region.module is region.model or "head" in region.name:
         yield FittedTrial(
@@ -62,6 +72,11 @@ def _of_tanh(region: Region) -> Iterator[Trial]:
         says="leaves the soft cap out",
         change=lambda: with_call(functions, lambda f, args, kw: args[0]),
     )
+    yield RunTrial(
+        cause="soft_cap",
+        says="cuts off at the cap, and does not bend towards it",
+        change=lambda: with_call(functions, lambda f, args, kw: args[0].clamp(-1.0, 1.0)),
+    )
     yield FittedTrial(
         cause="soft_cap",
         says="caps softly at {value} times the right cap",
@@ -92,11 +107,29 @@ def _scores_capped(limit: float) -> AbstractContextManager[None]:
     return changed_attention(AttentionChange(scores=scores))
 
 
+@contextmanager
+def _masked_capped(region: Region, limit: float) -> Iterator[None]:
+    """Take the reference's own cap away, and cap what the softmax gets."""
+    import torch
+
+    def rescore(scores: torch.Tensor, seen: torch.Tensor) -> torch.Tensor:
+        there = keys_unhidden(region, seen, distances(scores))
+        capped = torch.where(seen, _capped(scores, limit), -limit)
+        return capped.masked_fill(~there, -torch.inf)
+
+    # The innermost comes first, so that the tanh above is none of those that are taken away.
+    with scoring(region, rescore), with_call(_tanhs(), lambda f, args, kw: args[0]):
+        yield
+
+
 def _logits_capped(region: Region, limit: float) -> AbstractContextManager[None]:
-    def change(output: Any) -> Any:
+    usual = region.module.forward
+
+    def forward(*args: Any, **kwargs: Any) -> Any:
+        output = usual(*args, **kwargs)
         if hasattr(output, "logits"):
             output.logits = _capped(output.logits, limit)
             return output
         return _capped(output, limit)
 
-    return with_output(region.module, change)
+    return with_forward(region.module, forward)

@@ -24,12 +24,14 @@ class RunTrial:
         says: what the candidate seems to have done, a phrase that goes on after its name.
         change: in force while the module runs, in float64.
         expects: what the reference does, a phrase; empty where `says` tells it.
+        numbers: how many numbers were taken from the candidate's own output.
     """
 
     cause: str
     says: str
     change: Change
     expects: str = ""
+    numbers: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

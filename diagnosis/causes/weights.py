@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
@@ -12,6 +13,7 @@ import numpy as np
 from comparison.numerics.dtypes import Array
 from diagnosis.causes.changes import with_parameter
 from diagnosis.causes.leaf import bias_of, matrix_of
+from diagnosis.causes.linear import linear_of
 from diagnosis.causes.trial import OutputTrial, RunTrial, Sign, Trial
 
 if TYPE_CHECKING:
@@ -36,14 +38,14 @@ def trials(region: Region) -> Iterator[Trial]:
 def signs(region: Region) -> Iterator[Sign]:
     """Tell a linear layer that is wrong throughout, at any input."""
     matrix = matrix_of(region)
-    if matrix is None or region.first.excess is None or not np.isfinite(region.target).all():
+    if matrix is None or region.first.excess is None or linear_of(region) is None:
         return
     bad = region.first.excess.by_position > 5.0
     if not bad.all():
         return
+    tied = _is_tied(region)
     alike = _correlation(region.exact.ravel(), region.target.ravel())
     if abs(alike) < _UNRELATED:
-        tied = _is_tied(region)
         yield Sign(
             cause="tied_weights" if tied else "weights",
             says=f"multiplies by a weight that is unlike the reference's (correlation {alike:.2f} "
@@ -53,9 +55,9 @@ def signs(region: Region) -> Iterator[Sign]:
         )
     else:
         yield Sign(
-            cause="weights",
+            cause="tied_weights" if tied else "weights",
             says=f"multiplies by another weight (correlation {alike:.3f} of the outputs at the "
-            "same inputs)",
+            "same inputs)" + (", and not by the input embedding's" if tied else ""),
             weight=0.6,
         )
 
@@ -91,6 +93,31 @@ def _of_others(region: Region) -> Iterator[Trial]:
                 says=f"computes with the {name} of {other}",
                 change=partial(with_parameter, module, name, weight.detach()),
             )
+    if len(own) > 1:
+        yield from _of_other_modules(region, own)
+
+
+def _of_other_modules(region: Region, own: Mapping[str, Any]) -> Iterator[Trial]:
+    """Take all parameters of another module at once, as where layers are exchanged."""
+    listed = [dict(_alike(region, name, value)[:_MOST_OTHERS]) for name, value in own.items()]
+    for path in listed[0]:
+        if all(path in others for others in listed):
+            values = [others[path].detach() for others in listed]
+            yield RunTrial(
+                cause="weights",
+                says=f"computes with {' and '.join(own)} of {path}",
+                change=partial(
+                    _with_parameters, region.module, dict(zip(own, values, strict=True))
+                ),
+            )
+
+
+@contextmanager
+def _with_parameters(module: Any, values: Mapping[str, Any]) -> Iterator[None]:
+    with ExitStack() as stack:
+        for name, value in values.items():
+            stack.enter_context(with_parameter(module, name, value))
+        yield
 
 
 def _alike(region: Region, name: str, value: Any) -> list[tuple[str, Any]]:

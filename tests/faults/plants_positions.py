@@ -183,7 +183,7 @@ PLANTS: tuple[Plant, ...] = (
     Plant(kind="rope_layout", name="pairs_first_layer", archs=("llama", "glm4_moe"), role="attn",
           layer=0, change=_rotates(_by_pairs), cause="rope_layout"),
     Plant(kind="rope_layout", name="queries_only", archs=("llama", "qwen2"), role="attn",
-          change=change_attention(rotate=_only_queries), cause="rope_layout"),
+          change=change_attention(rotate=_only_queries), cause="rope_partial"),
     Plant(kind="rope_layout", name="cos_and_sin_swapped", archs=("granite", "qwen3_moe"),
           role="attn", change=_rotates(lambda x, cos, sin: rotate(x, sin, cos)),
           cause="rope_layout"),
