@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 TAIL_LINES = 60
+SUITES = ("pytest", "accuracy")  # of pytest_test and accuracy_test; Bazel's own tells nothing
 
 
 class ExpectedSkipsError(ValueError):
@@ -66,17 +67,17 @@ def read_expected_skips(text: str) -> dict[str, str]:
 
 
 def read_cases(report: Path) -> list[Case]:
-    """Reads pytest's JUnit report.
+    """Reads a test's own JUnit report.
 
     Returns:
-        Its cases; none if the report is missing, broken, or not pytest's (Bazel writes one itself
-        for a test that wrote none).
+        Its cases; none if the report is missing, broken, or not the test's own (Bazel writes one
+        itself for a test that wrote none).
     """
     try:
         root = ElementTree.parse(report).getroot()
     except (OSError, ElementTree.ParseError):
         return []
-    suites = [suite for suite in root.iter("testsuite") if suite.get("name") == "pytest"]
+    suites = [suite for suite in root.iter("testsuite") if suite.get("name") in SUITES]
     return [_read_case(element) for suite in suites for element in suite.iter("testcase")]
 
 
@@ -145,7 +146,7 @@ def judge_target(label: str, run: TargetRun | None, expected_skips: dict[str, st
         else:
             tally.failures.append(f"{label} {case.name} {case.outcome}: {case.detail}")
     if not tally.passed and not tally.skipped and not tally.failures:
-        tally.failures.append(f"{label} reports no test of pytest{_tail(run)}")
+        tally.failures.append(f"{label} reports no test{_tail(run)}")
     elif run.status != "PASSED" and not tally.failures:
         tally.failures.append(f"{label} is {run.status} though no test of it failed{_tail(run)}")
     elif tally.failures:

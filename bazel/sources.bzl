@@ -1,12 +1,13 @@
 """The Python files of a package and of all packages below it, in one target."""
 
-def sources(name = "sources"):
+def sources(name = "sources", ignored = []):
     """Declares `sources`, which test_layering reads.
 
     Every package below must declare it too, so that no file is left out unseen.
 
     Args:
       name: the target's name, which packages above rely on: leave it.
+      ignored: folders below that .bazelignore names, which Bazel still takes for packages here.
     """
     here = native.package_name()
     native.filegroup(
@@ -19,6 +20,7 @@ def sources(name = "sources"):
             for below in native.subpackages(
                 include = ["**"],
                 allow_empty = True,
+                exclude = ignored,
             )
         ],
         visibility = ["//:__subpackages__"],

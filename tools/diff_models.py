@@ -142,16 +142,10 @@ def _add_report(
     found: Diagnosis,
 ) -> None:
     """Make a candidate's report while the dumps of both sides are there."""
-    from comparison.details import compare_with_details
-    from comparison.pipeline import compare
-    from comparison.report.build_report import build_report
+    from diagnosis.diagnosis_report import report_of
 
-    if asked.html is None:
-        compared, details = compare(reference.path, candidate.path), None
-    else:
-        guilty = {item.tensor for item in found.guilty}
-        compared, details = compare_with_details(reference.path, candidate.path, named=guilty)
-    reports.append(build_report(compared, diagnosis=found, details=details))
+    detailed = asked.html is not None
+    reports.append(report_of(reference, candidate, found, detailed=detailed))
 
 
 def _write_map(path: Path | None, pairing: Pairing) -> None:

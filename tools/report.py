@@ -44,6 +44,7 @@ def report(
     from comparison.pipeline import CompareOptions
     from comparison.report.build_report import build_report
     from comparison.report.html.page import report_page
+    from comparison.report.names import printable
     from comparison.store.atomic_file import write_text
     from comparison.store.dump import open_dump
     from diagnosis.two_dumps import diagnose_dumps
@@ -60,8 +61,9 @@ def report(
         found = diagnose_dumps(open_dump(reference), open_dump(candidate), compared=compared)
     written = build_report(compared, diagnosis=found, details=details)
     write_text(output, report_page([written]))
-    print(f"{written.verdict}: {written.sentence}")
-    print(f"wrote {output}: {len(written.rows)} rows, {written.detailed} with details")
+    print(printable(f"{written.verdict}: {written.sentence}"))
+    counts = f"{len(written.rows)} rows, {written.detailed} with details"
+    print(f"wrote {printable(str(output))}: {counts}")
     return compared.exit_code if found is None else found.exit_code
 
 

@@ -112,7 +112,7 @@ def _table(report: Report) -> str:
 
     is_terminal = sys.stdout.isatty()
     width = shutil.get_terminal_size().columns  # of COLUMNS, if that is set
-    color = not os.environ.get("NO_COLOR")
+    color = not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
     return report_to_table(report, width=width, is_terminal=is_terminal, color=color)
 
 

@@ -64,6 +64,12 @@ def test_passed_cases_and_checks_are_counted(run, capsys):
     assert capsys.readouterr().out == "3 passed, 0 failed\n"
 
 
+def test_the_cases_of_an_accuracy_test_count(run, capsys):
+    run.add(PASSED + PASSED, suite="accuracy")
+    assert run.count() == 0
+    assert capsys.readouterr().out == "2 passed, 0 failed\n"
+
+
 @pytest.mark.parametrize("case", [FAILED, BROKEN])
 def test_a_failed_case_fails_and_shows_the_log(run, capsys, case):
     run.add(PASSED + case, status="FAILED")
@@ -90,13 +96,13 @@ def test_an_expected_skip_is_named_with_its_reason(run, capsys):
 def test_a_report_without_cases_fails(run, capsys):
     run.add("")
     assert run.count("ruff=0") == 1
-    assert "FAILED //tests:test_a reports no test of pytest" in capsys.readouterr().out
+    assert "FAILED //tests:test_a reports no test" in capsys.readouterr().out
 
 
 def test_a_report_that_bazel_wrote_itself_fails(run, capsys):
     run.add(PASSED, suite="//tests:test_a")
     assert run.count("ruff=0") == 1
-    assert "reports no test of pytest" in capsys.readouterr().out
+    assert "reports no test" in capsys.readouterr().out
 
 
 def test_a_target_that_did_not_run_fails(run, capsys):

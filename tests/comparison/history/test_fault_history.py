@@ -1,6 +1,7 @@
 """comparison.history: what became of faults, from files that --json wrote."""
 
 import json
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -205,3 +206,91 @@ def test_bad_input_is_refused(tmp_path: Path) -> None:
         read_result(tmp_path / "later.json")
     with pytest.raises(CorruptFileError, match="expected a result"):
         read_result(tmp_path / "none.json")
+
+
+def saved(tmp_path: Path, name: str, value: Any) -> Path:
+    file = tmp_path / name
+    file.write_text(json.dumps(value))
+    return file
+
+
+def comparison_value(**outcome: Any) -> dict[str, Any]:
+    measured = {"kind": "compared", "metrics": {"kind": "measured", "relative_l2": 0.5}, **outcome}
+    pair = {"reference": {"name": "x", "step": 0}, "finding": "differs", "outcome": measured}
+    return {
+        "schema_version": 1,
+        "verdict": "differ",
+        "cut_short": False,
+        "counts": {},
+        "tolerance": {"rtol": 0.1},
+        "pairs": [pair],
+    }
+
+
+@pytest.mark.parametrize(
+    ("outcome", "evidence"),
+    [
+        ({}, "relative L2 0.5"),
+        ({"metrics": {"kind": "measured", "relative_l2": "Infinity"}}, "relative L2 Infinity"),
+        ({"metrics": {"kind": "measured", "relative_l2": 10**400}}, f"relative L2 {10**400}"),
+        ({"metrics": {"kind": "nothing_finite"}}, "nothing finite to measure"),
+        (
+            {
+                "non_finite": {"first_difference": [1]},
+                "metrics": {"kind": "measured", "relative_l2": 0.0},
+            },
+            "NaN or infinity differ, relative L2 0",
+        ),
+        ({"dtype_differs": True}, "dtypes differ, relative L2 0.5"),
+        ({"kind": "shape_differs", "metrics": None}, "shape differs"),
+    ],
+)
+def test_evidence_of_a_pair(tmp_path: Path, outcome: dict[str, Any], evidence: str) -> None:
+    (fault,) = read_result(saved(tmp_path, "r.json", comparison_value(**outcome))).faults
+    assert fault.evidence == evidence
+
+
+def test_verdicts_and_findings_are_those_that_there_are(tmp_path: Path) -> None:
+    value = comparison_value()
+    with pytest.raises(CorruptFileError, match=r"expected a verdict of agree, .* found"):
+        read_result(saved(tmp_path, "a.json", {**value, "verdict": "\x1b[31m::error::"}))
+    value["pairs"][0]["finding"] = "banana"
+    with pytest.raises(CorruptFileError, match=r"expected a finding of .* in pairs\[0\]"):
+        read_result(saved(tmp_path, "b.json", value))
+    value = json.loads(diagnosis_to_json(diagnosis()))
+    value["candidates"] = [{**value, "verdict": "x"}, {**value}]
+    with pytest.raises(CorruptFileError, match=r"in candidates\[0\]"):
+        read_result(saved(tmp_path, "c.json", value))
+
+
+def several(*candidates: Diagnosis) -> Diagnosis:
+    return replace(candidates[0], candidates=candidates)
+
+
+def test_candidates_of_one_name_are_told_apart(tmp_path: Path) -> None:
+    bad = diagnosis(guilty("model.layers.1.mlp"))
+    unchecked = replace(diagnosis(), growth=())
+    found = history(tmp_path, several(bad, bad), several(diagnosis(), unchecked))
+    assert [fault.candidate for fault in found.fixed] == ["max"]
+    assert [fault.candidate for fault in found.unchecked] == ["max (2)"]
+
+
+def test_one_candidate_beside_several_is_found_by_its_name(tmp_path: Path) -> None:
+    bad = diagnosis(guilty("model.layers.1.mlp"))
+    other = replace(bad, candidate_engine="vllm")
+    found = history(tmp_path, bad, several(bad, other))
+    assert [fault.candidate for fault, _ in found.unchanged] == ["max"]
+    assert [fault.candidate for fault in found.added] == ["vllm"]
+    found = history(tmp_path, several(bad, other), bad)
+    assert [fault.candidate for fault in found.unchecked] == ["vllm"]
+    assert any(note.endswith("has no candidate vllm") for note in found.notes)
+
+
+def test_thousands_of_faults_take_no_time(tmp_path: Path) -> None:
+    old = diagnosis(*(guilty(f"a.{n}.x", step=n) for n in range(5000)))
+    new = diagnosis(*(guilty(f"a.{n}.x", step=0) for n in reversed(range(5000))))
+    other = diagnosis(*(guilty(f"b{n}.y", "bias") for n in range(5000)))
+    begin = time.process_time()
+    assert len(history(tmp_path, old, new).moved) == 4999
+    assert len(history(tmp_path, old, other).added) == 5000
+    assert time.process_time() - begin < 10

@@ -77,7 +77,7 @@ def test_equal_dumps(tmp_path: Path) -> None:
     write_dump(tmp_path / "a", [{"x": numbers(6, 7)}])
     report = build_report(compare(tmp_path / "a", tmp_path / "a"))
     assert (report.verdict, report.tone, report.differing) == ("measured", Tone.NEUTRAL, 0)
-    assert report.sentence == "Every pair is equal, bit for bit, in all that was compared."
+    assert report.sentence == "Every pair is equal in value, in all that was compared."
     assert report.rows[0].metrics is not None
     assert report.rows[0].metrics.snr_db == math.inf
 
@@ -171,3 +171,22 @@ def test_only_the_guilty_part_of_a_fused_tensor_is_marked(tmp_path: Path) -> Non
     report = build_report(compare(tmp_path / "a", tmp_path / "b"), diagnosis=found)
     assert len(report.rows) == 3
     assert [row.reference for row in report.rows if row.guilty] == [guilty.tensor]
+
+
+def test_what_is_furthest_apart_is_told_in_its_own_unit(tmp_path: Path) -> None:
+    fine, coarse = np.ones(5, dtype="float32"), np.ones(3, dtype="float16")
+    write_dump(tmp_path / "a", [{"x-output": fine, "y-output": coarse}])
+    away = {"x-output": fine * np.float32(1.001), "y-output": coarse * np.float16(1.004)}
+    write_dump(tmp_path / "b", [away])
+    found = compare(tmp_path / "a", tmp_path / "b")
+    sentence = build_report(found).sentence
+    assert "greatest relative L2" not in sentence  # that of y-output is greater
+    assert "furthest apart is x-output (step 0), by 1.68e+04 roundings of its dtype" in sentence
+    assert sentence.endswith("its relative L2 distance is 0.001.")
+
+
+def test_zeros_of_both_signs_are_not_called_the_same_bits(tmp_path: Path) -> None:
+    write_dump(tmp_path / "a", [{"x-output": np.zeros(3, dtype="float32")}])
+    write_dump(tmp_path / "b", [{"x-output": -np.zeros(3, dtype="float32")}])
+    sentence = build_report(compare(tmp_path / "a", tmp_path / "b")).sentence
+    assert sentence == "Every pair is equal in value, in all that was compared."

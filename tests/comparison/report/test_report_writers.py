@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -20,8 +21,9 @@ from comparison.report.markdown_report import (
     github_annotations,
     report_to_markdown,
 )
-from comparison.report.report_model import Report
+from comparison.report.report_model import Report, Tone
 from comparison.report.table_report import FIRST_MARK, report_to_table
+from comparison.report.text import comparison_lines
 from comparison.schema.comparison import Comparison
 from comparison.schema.tolerance import Tolerance
 
@@ -173,3 +175,90 @@ def test_hostile_names_stay_text(report: Report) -> None:
     assert "\n" not in command
     assert "%250A" in command
     assert "\x1b" not in plain(hostile)
+
+
+@pytest.mark.parametrize("width", [1, 20, 60, 80, 120, 300])
+def test_table_never_cuts_a_figure(tmp_path: Path, width: int) -> None:
+    right = {
+        "a-output": np.ones(5, dtype="float32"),
+        "b-output": np.array([2**63 - 1, -(2**63)]),
+        "c-output": np.array([np.nan, 1.0], dtype="float32"),
+        f"{'l.' * 60}-output": np.ones(3, dtype="float32"),
+    }
+    wrong = {name: array[::-1].copy() for name, array in right.items()}
+    wrong["a-output"] = right["a-output"] * np.float32(1.001)
+    options = CompareOptions(tolerance=Tolerance(rtol=1e-5))
+    report = build_report(
+        compare(write(tmp_path / "a", right), write(tmp_path / "b", wrong), options)
+    )
+    text = report_to_table(report, width=width, is_terminal=True, color=False)
+    figures = [f"{row.metrics.absolute.value:.6g}" for row in report.rows if row.metrics][:1]
+    for figure in (*figures, str(2**64 - 1)):
+        assert any(figure in line.split() for line in text.splitlines())
+    assert text.count("differs") == 3
+    if max(map(len, text.splitlines())) > width:  # no room: whole lines, which a terminal wraps
+        assert width < 80
+        assert "…" not in text
+
+
+def test_table_shows_what_was_found_beside_long_words(tmp_path: Path) -> None:
+    empty = {"model.layers.3.mlp-output": np.zeros(0, dtype="float32")}
+    report = build_report(compare(write(tmp_path / "a", empty), write(tmp_path / "b", empty)))
+    text = report_to_table(report, width=80, is_terminal=True, color=False)
+    assert "model.layers.3.mlp-output" in text
+    assert "measured; no" in text
+
+
+@pytest.mark.parametrize(
+    "name", ["::error::x-output", "  ::error::x-output", "a##[error]x-output", "##vso[x]-output"]
+)
+def test_names_are_no_commands_of_a_ci_service(tmp_path: Path, name: str) -> None:
+    ones = {name: np.ones(3, dtype="float32")}
+    other = {"y-output": np.ones((2, 5), dtype="float32")}
+    for number, (left, right) in enumerate([(ones, other), (ones, ones)]):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        found = compare(write(folder / "a", left), write(folder / "b", right))
+        report = build_report(found)
+        texts = [*comparison_lines(found), *plain(report).splitlines()]
+        texts += report_to_markdown(report).splitlines()
+        assert not any(re.match(r"\s*::", line) or re.search(r"##\w*\[", line) for line in texts)
+
+
+def test_names_do_not_turn_the_direction_of_writing(report: Report) -> None:
+    turned = replace(report, rows=(replace(report.rows[0], reference="a\u202eb\u2066c", id="x"),))
+    for text in (plain(turned), reports_to_csv([turned]), reports_to_junit([turned])):
+        assert "\u202e" not in text
+        assert "\u2066" not in text
+
+
+def test_markdown_makes_no_link_of_a_name(report: Report) -> None:
+    named = replace(report, sentence="see www.example.com and WWW.example.com")
+    assert not re.search(r"(?i)www\.", report_to_markdown(named))
+
+
+def test_csv_tells_a_scalar_from_an_unknown_shape(tmp_path: Path) -> None:
+    scalar = {"x-output": np.float32(3.0), "y-output": np.ones((1, 3), dtype="float32")}
+    found = compare(write(tmp_path / "a", scalar), write(tmp_path / "b", scalar))
+    assert [line["reference_shape"] for line in table_of(build_report(found))] == ["scalar", "1x3"]
+
+
+def failed(report: Report) -> list[tuple[str, str]]:
+    cases = ElementTree.fromstring(reports_to_junit([report])).iter("testcase")
+    return [
+        (case.attrib["name"], failure.attrib["type"])
+        for case in cases
+        for failure in case.iter("failure")
+    ]
+
+
+def test_junit_is_as_red_as_the_verdict(report: Report) -> None:
+    good = replace(report, tone=Tone.GOOD, verdict="agree")
+    assert failed(good) == []  # such as a candidate of a narrower dtype, which a replay clears
+    rows = list(report.rows)
+    rows[0] = replace(rows[0], guilty=("it is wrong by itself",))
+    rows[4] = replace(rows[4], harmless="a constant")
+    said = failed(replace(report, rows=tuple(rows)))
+    assert (rows[0].id, "guilty") in said
+    assert rows[4].id not in [name for name, _ in said]
+    assert (rows[7].id, "differs") in said
