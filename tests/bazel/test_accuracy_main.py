@@ -163,6 +163,7 @@ def test_a_fault_ends_in_1_with_its_verdict(target: Target) -> None:
     assert FAULT in str(case[0].get("message"))
     assert {path.name for path in target.outputs.glob("*/*")} == {
         "comparison.txt",
+        "report.html",
         "verdict.json",
         "verdict.txt",
     }
