@@ -82,3 +82,9 @@ def test_notebooks_show_names_as_text(tmp_path: Path) -> None:
     assert "<td>&lt;script&gt;-output</td>" in page
     assert "<script>" not in page
     assert "<td>1</td><td>1</td>" in page
+
+
+def test_a_name_that_no_file_can_have_is_no_dump() -> None:
+    for name in ("x" * 400, "a\0b"):
+        with pytest.raises(BadInputError, match="expected the folder of a dump, found nothing"):
+            assert_close(name, name)

@@ -15,6 +15,7 @@ from tests.faults.dump_pair import _forced_tokens, _logits, candidate_of
 from tests.faults.models import reference
 from tests.faults.pair import Pair
 
+pytestmark = pytest.mark.full  # every run checks the pairs that it judges
 CAUSES = {
     "scale", "bias", "residual", "transpose", "permutation", "rope_layout", "rope_frequency",
     "rope_partial", "rope_precision", "position_ids", "eps", "norm_offset", "norm_order",

@@ -39,11 +39,8 @@ TOLERANCES = {
     },
 }
 
-# Those that run without --config=full: the tests of tests/e2e build their graphs anyway.
-ALWAYS = [
-    "llama",
-    "qwen2",
-]
+# Those that run without --config=full.
+ALWAYS = ["llama"]
 
 # MAX 26.7 refuses them on a CPU.
 ON_GPU = [

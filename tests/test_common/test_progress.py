@@ -98,7 +98,7 @@ def test_steps_behind_the_first_are_expected_to_be_like_the_last() -> None:
         (4, 9, 35),
         (5, 9, 40),
         (7, 7, 60),
-        (8, 7, 70),
+        (8, 8, 70),
     ]
 
 

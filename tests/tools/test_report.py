@@ -112,3 +112,25 @@ def test_compare_tensors_refuses(dumps: Path, options: list[str], message: str) 
     done = run("compare_tensors", "--reference", "a", "--candidate", "b", *options, cwd=dumps)
     assert (done.returncode, done.stdout) == (2, "")
     assert message in done.stderr
+
+
+def test_report_prints_no_control_characters_of_a_name(tmp_path: Path) -> None:
+    for side, factor in (("a", 1.0), ("b", 1.25)):
+        (tmp_path / side).mkdir()
+        array = np.arange(1, 36, dtype=np.float32).reshape(5, 7) * np.float32(factor)
+        np.save(tmp_path / side / "x\x1b[31m\u202ey-output.npy", array)
+    done = run("report", "a", "b", "-o", "p\x1b[1mq.html", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (1, "")
+    assert "\x1b" not in done.stdout
+    assert "\u202e" not in done.stdout
+    assert r"x\x1b[31m\u202ey" in done.stdout
+
+
+def test_page_tells_the_shape_of_a_scalar(tmp_path: Path) -> None:
+    for side, value in (("a", 2.0), ("b", 3.0)):
+        (tmp_path / side).mkdir()
+        np.save(tmp_path / side / "x-output.npy", np.float32(value))
+    run("report", "a", "b", cwd=tmp_path)
+    (found,) = runs_of(tmp_path / "report.html")
+    (row,) = found["rows"]
+    assert row[found["fields"].index("shapes")] == [[], []]

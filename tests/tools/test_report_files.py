@@ -9,6 +9,11 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
+from comparison.pipeline import CompareOptions, compare
+from comparison.report.build_report import build_report
+from comparison.schema.tolerance import Tolerance
+from tools.report_files import ReportFiles
+
 
 def run(folder: Path, *options: str, **environ: str) -> subprocess.CompletedProcess[str]:
     path = os.pathsep.join([os.getcwd(), *sys.path])
@@ -70,3 +75,30 @@ def test_files_that_collide_are_refused(dumps: Path) -> None:
     assert done.returncode == 2
     assert "are one file" in done.stderr
     assert not (dumps / "x").exists()
+
+
+@pytest.mark.parametrize(
+    ("environ", "is_colored"),
+    [({}, True), ({"TERM": "dumb"}, False), ({"NO_COLOR": "1"}, False), ({"COLUMNS": "1"}, True)],
+)
+def test_table_on_a_terminal(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    dumps: Path,
+    *,
+    environ: dict[str, str],
+    is_colored: bool,
+) -> None:
+    for name in ("NO_COLOR", "COLUMNS", "GITHUB_ACTIONS"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in {"TERM": "xterm", **environ}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    options = CompareOptions(tolerance=Tolerance(atol=0.5))
+    report = build_report(compare(dumps / "a", dumps / "b", options))
+    nothing = {"html": None, "csv": None, "junit": None, "markdown": None}
+    ReportFiles(**nothing, table=True).write([report])
+    text = capsys.readouterr().out
+    assert ("\x1b[" in text) is is_colored
+    assert "z-output" in text
+    assert "differs" in text

@@ -190,3 +190,12 @@ def test_zeros_of_both_signs_are_not_called_the_same_bits(tmp_path: Path) -> Non
     write_dump(tmp_path / "b", [{"x-output": -np.zeros(3, dtype="float32")}])
     sentence = build_report(compare(tmp_path / "a", tmp_path / "b")).sentence
     assert sentence == "Every pair is equal in value, in all that was compared."
+
+
+def test_what_is_cut_short_and_not_judged_is_not_called_free_of_differences(tmp_path: Path) -> None:
+    for side, factor in (("a", 1.0), ("b", 1.5)):
+        (tmp_path / side).mkdir()
+        np.save(tmp_path / side / "x-output.npy", np.full(3, factor, dtype="float32"))
+        (tmp_path / side / "y-output.npy").write_bytes(b"no array")
+    sentence = build_report(compare(tmp_path / "a", tmp_path / "b")).sentence
+    assert sentence == "inconclusive, no tolerance was given, and the result is cut short."

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from comparison.schema.comparison import Comparison, DumpSummary, Finding, Pair, Verdict
+from comparison.schema.html_summary import html_summary
 from comparison.schema.outcome import (
     Compared,
     Judged,
@@ -87,3 +88,17 @@ def test_exit_codes(outcomes: tuple[Outcome, ...], complete: bool, code: int) ->
     result = comparison(*outcomes, complete=complete)
     assert result.exit_code == code
     assert (result.verdict is Verdict.INCONCLUSIVE) == (code == 2)
+
+
+def test_a_notebook_is_told_of_what_differs_without_a_tolerance() -> None:
+    page = comparison(ShapeDiffers(reason="(3,), (5,)"), MEASURED)._repr_html_()
+    assert "2 pairs, 1 that differ, 0 tensors" in page
+
+
+def test_a_notebook_can_store_every_name() -> None:
+    page = html_summary(
+        "differ", "a\x1b[31m\ud800<b>", is_good=False, rows=[("name",), ("x\u202e\udcff\n é",)]
+    )
+    page.encode("utf-8")
+    assert r"a\x1b[31m\ud800&lt;b&gt;" in page
+    assert r"<td>x\u202e\udcff\n é</td>" in page

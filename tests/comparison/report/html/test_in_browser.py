@@ -218,3 +218,41 @@ def test_thousands_of_tensors_open_at_once(browser: Browser, tmp_path: Path) -> 
     browser.press("/", *"layers.249.part7")
     assert browser.text("#shown") == "1 of 5,000 rows shown"
     assert browser.complaints == []
+
+
+def test_numbers_of_all_kinds_are_shown_as_they_are(browser: Browser, tmp_path: Path) -> None:
+    right = {
+        "a-output": np.array([1 + 2j, 3j, 5], dtype="complex64"),
+        "b-output": np.array([2**63 - 1, -(2**63), 7]),
+        "c-output": np.full((3, 5), np.nan, dtype="float32"),
+        "d-output": np.array([1.7e308, -1.7e308, 2.0]),
+    }
+    wrong = {"a-output": right["a-output"].conj(), "b-output": right["b-output"][::-1].copy()}
+    wrong |= {"c-output": np.full((3, 5), np.inf, dtype="float32"), "d-output": -right["d-output"]}
+    for side, tensors in (("a", right), ("b", wrong)):
+        (tmp_path / side).mkdir()
+        for name, array in tensors.items():
+            np.save(tmp_path / side / f"{name}.npy", array)
+    found, details = compare_with_details(tmp_path / "a", tmp_path / "b")
+    file = tmp_path / "report.html"
+    file.write_text(report_page([build_report(found, details=details)]), encoding="utf-8")
+    browser.complaints.clear()
+    shown = {}
+    for name in right:
+        browser.open("about:blank")
+        browser.open(f"{file.as_uri()}#{quote(f'0/{name}', safe='')}")
+        assert chosen(browser) == name
+        shown[name] = browser.text("#detail")
+    assert "at [1]: 3j against -3j" in shown["a-output"]
+    assert "Single elements of complex numbers are not shown." in shown["a-output"]
+    assert "so that the page stays small" not in shown["a-output"]
+    assert "9223372036854775807 against 7" in shown["b-output"] or (
+        "-9223372036854775808 against" in shown["b-output"]
+    )
+    assert "Reference (across)" not in shown["c-output"]
+    assert "Infinity to -Infinity" not in shown["c-output"]
+    assert browser.run("[...document.querySelectorAll('#detail circle')].length") > 0
+    assert "NaN" not in browser.run(
+        "[...document.querySelectorAll('#detail circle')].map((c) => c.getAttribute('cx')).join()"
+    )
+    assert browser.complaints == []
