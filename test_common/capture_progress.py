@@ -44,7 +44,7 @@ class CaptureProgress:
         if len(self._steps) == 1:
             return None
         left = max(self._num_steps - len(self._steps) + 1, 0)
-        return sum(self._steps[:-1]) + left * self._steps[-2]
+        return max(sum(self._steps[:-1]) + left * self._steps[-2], sum(self._steps))
 
 
 @contextmanager

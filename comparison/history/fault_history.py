@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 from comparison.schema.errors import BadInputError
 from comparison.schema.fault_history import UNKNOWN_CAUSE, Fault, FaultHistory, SavedResult
@@ -29,43 +31,67 @@ def fault_history(old: SavedResult, new: SavedResult) -> FaultHistory:
         raise BadInputError(
             f"{old.path} is a {old.kind} and {new.path} a {new.kind}: expected two of one command"
         )
+    old, new = _named_beside(old, new), _named_beside(new, old)
     before, after = list(old.faults), list(new.faults)
-    same = list(_matches(before, after, _same_subject))
-    elsewhere = list(_matches(before, after, _same_cause_elsewhere))
+    same = list(_matches(before, after, _subject))
+    elsewhere = list(_matches(before, after, _cause_anywhere))
     gone = [(fault, _is_checked(fault, new)) for fault in before]
-    stayed = [pair for pair in same if pair[0].place == pair[1].place]
+    stayed = tuple(pair for pair in same if pair[0].place == pair[1].place)
+    displaced = (pair for pair in same if pair[0].place != pair[1].place)
     return FaultHistory(
         old=old,
         new=new,
         fixed=tuple(fault for fault, checked in gone if checked),
         added=tuple(after),
-        moved=(*(pair for pair in same if pair not in stayed), *elsewhere),
-        unchanged=tuple(stayed),
+        moved=(*displaced, *elsewhere),
+        unchanged=stayed,
         unchecked=tuple(fault for fault, checked in gone if not checked),
         notes=tuple(_notes(old, new)),
     )
 
 
+def _named_beside(result: SavedResult, other: SavedResult) -> SavedResult:
+    """Name the one candidate of a result as the other one, which has several, names it."""
+    if len(result.candidates) != 1 or len(other.candidates) < 2:
+        return result
+    (name,) = result.candidates
+    return replace(
+        result,
+        faults=tuple(replace(fault, candidate=name) for fault in result.faults),
+        checked=frozenset((name, tensor) for _, tensor in result.checked),
+    )
+
+
 def _matches(
-    before: list[Fault], after: list[Fault], alike: Callable[[Fault, Fault], bool]
+    before: list[Fault], after: list[Fault], key: Callable[[Fault], tuple[str, ...] | None]
 ) -> Iterator[tuple[Fault, Fault]]:
-    """Take out of both lists what is alike."""
-    for fault in list(before):
-        found = next((other for other in after if alike(fault, other)), None)
+    """Take out of both lists what has one key, each in order; None is like nothing."""
+    waiting: defaultdict[tuple[str, ...], deque[int]] = defaultdict(deque)
+    for number, fault in enumerate(after):
+        found = key(fault)
         if found is not None:
-            before.remove(fault)
-            after.remove(found)
-            yield fault, found
+            waiting[found].append(number)
+    left, taken = [], set()
+    for fault in before:
+        found = key(fault)
+        same = waiting.get(found) if found is not None else None
+        if not same:
+            left.append(fault)
+            continue
+        taken.add(same[0])
+        yield fault, after[same.popleft()]
+    before[:] = left
+    after[:] = [fault for number, fault in enumerate(after) if number not in taken]
 
 
-def _same_subject(one: Fault, other: Fault) -> bool:
-    return (one.candidate, one.subject) == (other.candidate, other.subject)
+def _subject(fault: Fault) -> tuple[str, ...]:
+    return fault.candidate, fault.subject
 
 
-def _same_cause_elsewhere(one: Fault, other: Fault) -> bool:
-    if not one.module or one.cause in ("", UNKNOWN_CAUSE) or one.cause != other.cause:
-        return False
-    return one.candidate == other.candidate and _anywhere(one.module) == _anywhere(other.module)
+def _cause_anywhere(fault: Fault) -> tuple[str, ...] | None:
+    if not fault.module or fault.cause in ("", UNKNOWN_CAUSE):
+        return None
+    return fault.candidate, fault.cause, _anywhere(fault.module)
 
 
 def _anywhere(module: str) -> str:
@@ -82,6 +108,9 @@ def _is_checked(fault: Fault, new: SavedResult) -> bool:
 def _notes(old: SavedResult, new: SavedResult) -> Iterator[str]:
     if old.tolerance != new.tolerance:
         yield f"the tolerances differ: {old.tolerance}; then {new.tolerance}"
+    gone = sorted({*old.candidates} - {*new.candidates})
+    if gone and max(len(old.candidates), len(new.candidates)) > 1:
+        yield f"{new.path} has no candidate {', '.join(gone)}"
     if not old.conclusive:
         yield f"{old.path} was inconclusive or cut short: what is new may have been there before"
     if not new.conclusive:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +46,8 @@ def _comparison(path: Path, fields: JsonFields) -> SavedResult:
             "--atol"
         )
     pairs = fields.records("pairs", lambda pair: (_pair_name(pair), pair))
-    verdict = fields.text("verdict")
+    verdict = _one_of(fields, "verdict", Verdict)
+    found = [_one_of(pair, "finding", Finding) for _, pair in pairs]
     return SavedResult(
         path=path,
         kind=ResultKind.COMPARISON,
@@ -53,15 +56,24 @@ def _comparison(path: Path, fields: JsonFields) -> SavedResult:
         conclusive=verdict != Verdict.INCONCLUSIVE and not fields.take("cut_short", bool),
         faults=tuple(
             _differing(name, pair)
-            for name, pair in pairs
-            if pair.text("finding") == Finding.DIFFERS
+            for (name, pair), finding in zip(pairs, found, strict=True)
+            if finding == Finding.DIFFERS
         ),
         checked=frozenset(
-            ("", name) for name, pair in pairs if pair.text("finding") != Finding.NOT_COMPARED
+            ("", name)
+            for (name, _), finding in zip(pairs, found, strict=True)
+            if finding != Finding.NOT_COMPARED
         ),
         hides_later=False,
         tolerance=", ".join(f"{name} {value}" for name, value in sorted(tolerance.items())),
     )
+
+
+def _one_of(fields: JsonFields, key: str, known: type[StrEnum]) -> str:
+    value = fields.text(key)
+    if value not in list(known):
+        raise fields.error(f"a {key} of {', '.join(known)}", value)
+    return value
 
 
 def _pair_name(pair: JsonFields) -> str:
@@ -73,35 +85,68 @@ def _pair_name(pair: JsonFields) -> str:
 
 def _differing(name: str, pair: JsonFields) -> Fault:
     outcome = pair.inner(pair.take("outcome", dict), "outcome")
+    return Fault(
+        candidate="",
+        module="",
+        tensor=name,
+        place="",
+        cause="",
+        evidence=", ".join(_evidence(outcome)),
+    )
+
+
+def _evidence(outcome: JsonFields) -> Iterator[str]:
+    """Say what a pair differs in: its numbers may be equal where a dtype or a NaN is not."""
     kind = outcome.text("kind")
-    metrics = outcome.optional("metrics", dict) or {}
-    distance = metrics.get("relative_l2")
-    evidence = kind.replace("_", " ")
-    if isinstance(distance, float | int):
-        evidence = f"relative L2 {distance:.4g}"
-    return Fault(candidate="", module="", tensor=name, place="", cause="", evidence=evidence)
+    metrics = outcome.optional("metrics", dict)
+    if metrics is None:
+        yield kind.replace("_", " ")
+        return
+    if outcome.take("dtype_differs", bool, False):
+        yield "dtypes differ"
+    counts = outcome.inner(outcome.take("non_finite", dict, {}), "non_finite")
+    if counts.optional("first_difference", list) is not None:
+        yield "NaN or infinity differ"
+    measured = outcome.inner(metrics, "metrics")
+    if measured.text("kind", "measured") != "measured":
+        yield "nothing finite to measure"
+        return
+    distance: Any = measured.take("relative_l2", (float, int, str))
+    yield f"relative L2 {_figure(distance)}"
+
+
+def _figure(value: float | int | str) -> str:
+    """Write a number as it is read: infinities come as words, and whole ones may be of any size."""
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def _diagnosis(path: Path, fields: JsonFields) -> SavedResult:
-    verdict = fields.text("verdict")
-    if verdict not in list(Judgement):
-        raise fields.error(f"a verdict of {', '.join(Judgement)}", verdict)
+    verdict = _one_of(fields, "verdict", Judgement)
     each = fields.records("candidates", lambda one: one, []) or (fields,)
-    named = [(_name_of(one) if len(each) > 1 else "", one) for one in each]
+    names = list(_names_of(each))
+    named = [(name if len(each) > 1 else "", one) for name, one in zip(names, each, strict=True)]
     return SavedResult(
         path=path,
         kind=ResultKind.DIAGNOSIS,
         verdict=verdict,
         sentence=fields.text("sentence"),
-        conclusive=all(one.text("verdict") != Judgement.INCONCLUSIVE for one in each),
+        conclusive=all(
+            _one_of(one, "verdict", Judgement) != Judgement.INCONCLUSIVE for one in each
+        ),
         faults=tuple(fault for name, one in named for fault in _faults(name, one)),
         checked=frozenset((name, tensor) for name, one in named for tensor in _replayed(one)),
         hides_later=any(_is_weak(one) for one in each),
+        candidates=tuple(names),
     )
 
 
-def _name_of(one: JsonFields) -> str:
-    return one.text("candidate_name", "") or one.text("candidate_engine")
+def _names_of(each: Sequence[JsonFields]) -> Iterator[str]:
+    """Name each candidate; of several with one name all but the first are numbered."""
+    seen: Counter[str] = Counter()
+    for one in each:
+        name = one.text("candidate_name", "") or one.text("candidate_engine")
+        seen[name] += 1
+        yield name if seen[name] == 1 else f"{name} ({seen[name]})"
 
 
 def _faults(candidate: str, one: JsonFields) -> Iterator[Fault]:
@@ -131,7 +176,7 @@ def _guilty(candidate: str, item: JsonFields) -> Fault:
         tensor=item.text("tensor"),
         place=place if position is None else f"{place}, position {position}",
         cause="" if cause is None else item.inner(cause, "cause").text("id", UNKNOWN_CAUSE),
-        evidence=f"local error {error:.4g}" if isinstance(error, float) else f"local error {error}",
+        evidence=f"local error {_figure(error)}",
     )
 
 

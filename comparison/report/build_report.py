@@ -89,13 +89,20 @@ def _sentence(comparison: Comparison, rows: tuple[ReportRow, ...]) -> str:
 def _measured(rows: tuple[ReportRow, ...]) -> str:
     worst = max(rows, key=lambda row: row.severity or 0.0)
     if not worst.severity:
-        return "Every pair is equal, bit for bit, in all that was compared."
+        return "Every pair is equal in value, in all that was compared."
     if worst.metrics is None:
         return f"Measured without a tolerance; {worst.reference} cannot be measured."
     return (
-        "Measured without a tolerance: the greatest relative L2 distance is "
-        f"{worst.metrics.relative_l2:.3g}, of {worst.reference} (step {worst.step})."
+        f"Measured without a tolerance: furthest apart is {worst.reference} (step {worst.step}), "
+        f"by {_distance(worst.severity)}; its relative L2 distance is "
+        f"{worst.metrics.relative_l2:.3g}."
     )
+
+
+def _distance(severity: float) -> str:
+    if math.isinf(severity):
+        return "numbers that have to be equal"
+    return f"{severity:.3g} roundings of its dtype"
 
 
 def _evidence(diagnosis: Diagnosis | None, summary: Iterable[str]) -> Iterator[tuple[str, ...]]:

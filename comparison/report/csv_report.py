@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from comparison.report.names import printable
 from comparison.report.report_model import Report, ReportRow
+from comparison.schema.outcome import Shape
 
 COLUMNS = (
     "side", "step", "rank", "kind", "finding", "module", "reference", "candidate",
@@ -38,7 +39,7 @@ def _values(row: ReportRow) -> Iterator[object]:
     yield from (row.step, row.rank, str(row.kind), row.finding, row.module)
     yield from (row.reference, row.candidate)
     yield from row.dtypes or (None, None)
-    yield from ("x".join(map(str, shape)) if shape is not None else None for shape in row.shapes)
+    yield from map(_shape, row.shapes)
     metrics = row.metrics
     if metrics is None:
         yield from [None] * 8
@@ -51,6 +52,12 @@ def _values(row: ReportRow) -> Iterator[object]:
     yield from (None,) * 3 if error is None else (error.inherited, error.local, error.excess)
     yield "; ".join(row.guilty) or None
     yield "; ".join((row.reason, *row.outcome)) or None
+
+
+def _shape(shape: Shape | None) -> str | None:
+    if shape is None:
+        return None
+    return "x".join(map(str, shape)) if shape else "scalar"  # empty is what is not known
 
 
 def _cell(value: object) -> object:

@@ -11,7 +11,7 @@ from comparison.schema.fault_history import Fault, FaultHistory
 def history_lines(history: FaultHistory) -> Iterator[str]:
     """Write the verdict of both results, then each fault under what became of it."""
     yield _summary(history)
-    yield f"Verdict: {history.old.verdict}, then {history.new.verdict}"
+    yield printable(f"Verdict: {history.old.verdict}, then {history.new.verdict}")
     for title, faults in (
         ("New", history.added),
         ("Fixed", history.fixed),

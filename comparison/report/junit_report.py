@@ -11,20 +11,22 @@ from comparison.report.names import printable
 from comparison.report.report_model import Report, ReportRow, RowKind, Tone
 
 _VERDICT = "verdict"
-_FAILED = ("differs", "not compared")
 
 
 def reports_to_junit(reports: Sequence[Report]) -> str:
     """Write a suite for each report: the verdict first, then the rows in order.
 
-    A pair that differs, or could not be compared, is a failure; a tensor without counterpart is
-    skipped, with the reason. The verdict fails unless the sides agree or were only measured, so
-    that a report of a model that is wrong is red even where no tolerance judges single pairs.
+    A pair that is guilty, differs, or could not be compared is a failure, but for a difference
+    that the verdict clears: one that is harmless, or all where the sides agree. A tensor without
+    counterpart is skipped, with the reason. The verdict fails unless the sides agree or were only
+    measured, so that a report of a model that is wrong is red even where no tolerance judges
+    single pairs.
     """
     suites = ElementTree.Element("testsuites", _counts([]))
     every = []
     for report in reports:
-        cases = [_verdict_case(report), *map(_case, report.rows)]
+        agree = report.tone is Tone.GOOD
+        cases = [_verdict_case(report), *(_case(row, agree=agree) for row in report.rows)]
         every += cases
         name = printable(f"{report.candidate.name} against {report.reference.name}")
         suite = ElementTree.SubElement(suites, "testsuite", {"name": name, **_counts(cases)})
@@ -51,11 +53,11 @@ def _verdict_case(report: Report) -> ElementTree.Element:
     return case
 
 
-def _case(row: ReportRow) -> ElementTree.Element:
+def _case(row: ReportRow, *, agree: bool) -> ElementTree.Element:
     names = {"classname": printable(row.module or "(no module)"), "name": printable(row.id)}
     case = ElementTree.Element("testcase", names)
-    if row.kind is RowKind.PAIR and row.finding in _FAILED:
-        said = {"message": printable(_message(row)), "type": row.finding}
+    if row.kind is RowKind.PAIR and _has_failed(row, agree=agree):
+        said = {"message": printable(_message(row)), "type": _said(row)}
         failure = ElementTree.SubElement(case, "failure", said)
         failure.text = printable("; ".join((*row.outcome, *row.guilty)))
     elif row.kind is RowKind.UNREADABLE:
@@ -66,13 +68,23 @@ def _case(row: ReportRow) -> ElementTree.Element:
     return case
 
 
+def _has_failed(row: ReportRow, *, agree: bool) -> bool:
+    if row.guilty or row.finding == "not compared":
+        return True
+    return row.finding == "differs" and not (agree or row.harmless)
+
+
+def _said(row: ReportRow) -> str:
+    return "guilty" if row.guilty else row.finding
+
+
 def _message(row: ReportRow) -> str:
     if row.metrics is None:
-        return "; ".join(row.outcome) or row.finding
+        return "; ".join(row.outcome) or _said(row)
     metrics = row.metrics
     where = ", ".join(map(str, metrics.absolute.index))
     return (
-        f"{row.finding}: greatest absolute difference {figure(metrics.absolute.value)} at "
+        f"{_said(row)}: greatest absolute difference {figure(metrics.absolute.value)} at "
         f"[{where}], relative {figure(metrics.relative.value)}, relative L2 "
         f"{figure(metrics.relative_l2)}"
     )

@@ -11,7 +11,7 @@ from comparison.report.report_model import Report, ReportRow, RowKind, Tone
 
 ROWS_SHOWN = 25
 _MARKS = {Tone.GOOD: "✅", Tone.BAD: "❌", Tone.UNSURE: "❔", Tone.NEUTRAL: "📏"}
-_SPECIAL = re.compile(r"([\\`*_{}\[\]()<>#+!|~&$@:-])")
+_SPECIAL = re.compile(r"([\\`*_{}\[\]()<>#+!|~&$@:-]|(?<=[wW]{3})\.)")  # www. becomes a link
 _HEADING = (
     "| step | reference | candidate | finding | max abs | relative L2 | times |",
     "|---|---|---|---|---|---|---|",

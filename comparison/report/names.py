@@ -2,9 +2,15 @@
 
 import re
 
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\ufffe\uffff]")
+_CONTROL = re.compile(
+    r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\ufffe\uffff"
+    r"\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]"  # these turn the direction of writing
+)
+# CI services take a line that begins with `::`, and `##[` or `##vso[` anywhere, for a command.
+_COMMAND = re.compile(r"^(\s*):(?=:)|(?P<hash>#)(?=#\w*\[)")
 
 
 def printable(text: str) -> str:
-    """Spell out control characters, so that no name can forge lines or steer a terminal."""
-    return _CONTROL.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
+    """Spell out what could forge lines, turn their direction, or steer a terminal or a CI run."""
+    spelled = _CONTROL.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
+    return _COMMAND.sub(lambda match: r"\x23" if match["hash"] else rf"{match[1]}\x3a", spelled)

@@ -222,6 +222,8 @@ def _verdict(comparison: Comparison, differing: int) -> str:
             return f"differ, {differing} of {comparison.compared} pair(s){within} ({parts})"
         case Verdict.INCONCLUSIVE if comparison.compared == 0:
             return "inconclusive, nothing was compared"
+        case Verdict.INCONCLUSIVE if tolerance is None:
+            return "inconclusive, no tolerance was given, and the result is cut short"
         case Verdict.INCONCLUSIVE:
             return "inconclusive, no difference was found but the result is cut short"
         case _:

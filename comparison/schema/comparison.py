@@ -205,7 +205,7 @@ class Comparison:
         """Show the verdict and the first pairs that differ in a notebook."""
         differing = list(self.differing)
         told = (
-            f"{len(self.pairs)} pairs, {len(differing)} beyond tolerance, "
+            f"{len(self.pairs)} pairs, {len(differing)} that differ, "
             f"{len(self.unpaired)} tensors without counterpart"
         )
         heading = ("step", "reference", "candidate", "greatest absolute", "relative L2")

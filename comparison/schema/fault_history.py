@@ -55,6 +55,7 @@ class SavedResult:
         checked: what was judged, as (candidate, tensor or tensor with its step).
         hides_later: whether one fault hides those behind it.
         tolerance: of a comparison, in words.
+        candidates: of a diagnosis, what each candidate is called.
     """
 
     path: Path
@@ -66,6 +67,7 @@ class SavedResult:
     checked: frozenset[tuple[str, str]]
     hides_later: bool
     tolerance: str = ""
+    candidates: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

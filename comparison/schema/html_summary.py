@@ -19,7 +19,8 @@ def html_summary(
         rows: of the table, the heading first; floats are shown in four digits.
     """
     head = (
-        f'<div><b style="color:{_COLORS[is_good]}">{escape(verdict)}</b> {escape(sentence)}</div>'
+        f'<div><b style="color:{_COLORS[is_good]}">{_escaped(verdict)}</b> '
+        f"{_escaped(sentence)}</div>"
     )
     if len(rows) < 2:
         return head
@@ -29,7 +30,7 @@ def html_summary(
 
 
 def _row(cells: Sequence[object], tag: str) -> str:
-    inside = "".join(f"<{tag}>{escape(_text(cell))}</{tag}>" for cell in cells)
+    inside = "".join(f"<{tag}>{_escaped(_text(cell))}</{tag}>" for cell in cells)
     return f"<tr>{inside}</tr>"
 
 
@@ -39,3 +40,11 @@ def _text(cell: object) -> str:
     if isinstance(cell, float):
         return f"{cell:.4g}" if math.isfinite(cell) else str(cell)
     return str(cell)
+
+
+def _escaped(text: str) -> str:
+    """Escape a text, and spell out what no notebook can store, or what turns a line around."""
+    spelled = (
+        part if part.isprintable() else part.encode("unicode_escape").decode() for part in text
+    )
+    return escape("".join(spelled))

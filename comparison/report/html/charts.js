@@ -70,8 +70,10 @@ function histogram(found) {
 function scatter(points, worst) {
   const size = 300, edge = 12;
   const both = points.flat().map(number).filter(Number.isFinite);
+  if (!both.length) return null; // nothing is finite on both sides
   const low = Math.min(...both), high = Math.max(...both);
-  const at = (value) => edge + ((number(value) - low) / (high - low || 1)) * (size - 2 * edge);
+  // Halves, since the span of all doubles is none.
+  const at = (value) => edge + ((number(value) / 2 - low / 2) / (high / 2 - low / 2 || 1)) * (size - 2 * edge);
   const svg = draw("svg", { viewBox: `0 0 ${size} ${size}`, role: "img", "aria-label": "Reference against candidate" },
     draw("rect", { class: "frame", x: 0.5, y: 0.5, width: size - 1, height: size - 1 }),
     draw("line", { class: "diagonal", x1: edge, y1: size - edge, x2: size - edge, y2: edge }));

@@ -60,8 +60,9 @@ function drawLegend(run) {
 
 function depthScale(points, box) {
   const known = points.flatMap((p) => [p.inherited, p.local, p.rounding]).map(number).filter((v) => Number.isFinite(v) && v > 0);
-  const high = Math.ceil(Math.log10(Math.max(...known, 1e-8)));
-  const low = Math.max(Math.floor(Math.log10(Math.min(...known, 10 ** high))), high - 14);
+  // Not spread over arguments: a call takes some ten thousands, and steps and tensors are more.
+  const high = Math.ceil(Math.log10(known.reduce((a, b) => Math.max(a, b), 1e-8)));
+  const low = Math.max(Math.floor(Math.log10(known.reduce((a, b) => Math.min(a, b), 10 ** high))), high - 14);
   const span = Math.max(high - low, 1);
   const inner = box.width - box.left - box.right;
   const tall = PLOT_HEIGHT - box.top - box.bottom;

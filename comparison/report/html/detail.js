@@ -43,7 +43,7 @@ function tensorDetail(row, run) {
   if (row.metrics || row.error) parts.push(figures(row, detail, run));
   if (detail) {
     parts.push(...windowTable(detail), make("div", { class: "charts" },
-      ...detail.maps.map(heatMap), histogram(detail.histogram), scatter(detail.scatter, detail.worst)));
+      ...detail.maps.map(heatMap), histogram(detail.histogram), scatter(detail.scatter, detail.worst) || ""));
   } else if (row.metrics) {
     parts.push(make("p", { class: "callout" }, whyNoDetail(row, run)));
   }
@@ -78,6 +78,7 @@ function callouts(row) {
 
 function whyNoDetail(row, run) {
   if (row.severity === 0) return "Both sides are equal, so there is nothing to show of single elements.";
+  if (row.dtypes && row.dtypes[0].startsWith("complex")) return "Single elements of complex numbers are not shown.";
   return `Single elements are kept of ${run.detailed} of the ${run.differing} pairs that differ at all: the guilty ones, then the worst by ${run.unit}. ` +
     "This pair is not among them, so that the page stays small.";
 }
@@ -105,5 +106,6 @@ function figures(row, detail, run) {
 
 function extremeText([, index, reference, candidate, allowed]) {
   const granted = allowed === null ? "" : `, ${show(allowed, 3)} allowed`;
-  return `at ${indexText(index)}: ${show(number(reference), 6)} against ${show(number(candidate), 6)}${granted}`;
+  // Integers and complex numbers come as text, which is exact.
+  return `at ${indexText(index)}: ${show(reference, 6)} against ${show(candidate, 6)}${granted}`;
 }

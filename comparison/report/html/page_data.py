@@ -100,7 +100,7 @@ def _row(row: ReportRow, table: _Table) -> list[Any]:
         table.number(row.reason),
         None if row.severity is None else _figure(row.severity),
         None if row.metrics is None else _metrics(row.metrics),
-        row.shapes if any(row.shapes) else None,
+        row.shapes if any(shape is not None for shape in row.shapes) else None,
         None if row.dtypes is None else [table.number(name) for name in row.dtypes],
         None if row.error is None else _error(row.error),
         [table.number(text) for text in row.outcome] or None,
