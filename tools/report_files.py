@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -81,15 +82,17 @@ class ReportFiles:
             UnwritableOutputError: a file cannot be written.
         """
         from comparison.report.markdown_report import github_annotations
+        from comparison.report.names import printable
         from comparison.store.atomic_file import write_text
 
-        reports = [_without_gone(report) for report in reports]
+        reports = list(_told_apart(_without_gone(report) for report in reports))
         for path, make in self._texts() if reports else ():
             if path is not None:
                 write_text(path, make(reports))
         for report in reports:
             if self.table:
-                print(f"\n{_table(report)}", end="")
+                title = f"\n{printable(report.candidate.name)}:" if len(reports) > 1 else ""
+                print(f"{title}\n{_table(report)}", end="")
             if self._annotates:
                 print(*github_annotations(report), sep="\n")
 
@@ -114,6 +117,17 @@ def _table(report: Report) -> str:
     width = shutil.get_terminal_size().columns  # of COLUMNS, if that is set
     color = not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
     return report_to_table(report, width=width, is_terminal=is_terminal, color=color)
+
+
+def _told_apart(reports: Iterable[Report]) -> Iterator[Report]:
+    """Number all but the first of several candidates with one name."""
+    seen: Counter[str] = Counter()
+    for report in reports:
+        side = report.candidate
+        seen[side.name] += 1
+        number = seen[side.name]
+        name = side.name if number == 1 else f"{side.name} ({number})"
+        yield replace(report, candidate=replace(side, name=name))
 
 
 def _without_gone(report: Report) -> Report:

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -102,3 +103,21 @@ def test_table_on_a_terminal(
     assert ("\x1b[" in text) is is_colored
     assert "z-output" in text
     assert "differs" in text
+
+
+def test_candidates_of_one_name_are_told_apart(
+    capsys: pytest.CaptureFixture[str], dumps: Path
+) -> None:
+    report = build_report(compare(dumps / "a", dumps / "b"))
+    named = replace(report, candidate=replace(report.candidate, name="same\x1b"))
+    files = {"html": None, "csv": dumps / "csv", "junit": dumps / "junit", "markdown": None}
+    ReportFiles(**files, table=True).write([named, named])
+    sides = {line.split(",")[0] for line in (dumps / "csv").read_text().splitlines()[1:]}
+    assert sides == {r"same\x1b", r"same\x1b (2)"}
+    suites = ElementTree.parse(dumps / "junit").getroot().iter("testsuite")
+    assert len({suite.attrib["name"] for suite in suites}) == 2
+    printed = capsys.readouterr().out
+    assert [line for line in printed.splitlines() if line.endswith(":")] == [
+        r"same\x1b:",
+        r"same\x1b (2):",
+    ]
