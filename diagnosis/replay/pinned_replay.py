@@ -139,8 +139,8 @@ class Pinning:
             self._know(name, tensor)
             return tensor
         by_token = tokens_first(tensor, traced)
-        if int(pin.positions[-1]) >= by_token.shape[0]:
-            return tensor
+        if int(pin.positions[-1]) >= by_token.shape[0] or not _fits(by_token, pin, traced):
+            return tensor  # an expert was given other tokens
         if self._wanted is None or name in self._wanted:
             self._take(name, owner, by_token, pin, traced)
         self._on_taken()
@@ -223,6 +223,11 @@ class Pinning:
 
         overlaps = torch._debug_has_internal_overlap(tensor) != 0
         return not overlaps and tensor.untyped_storage().data_ptr() not in self._kept
+
+
+def _fits(by_token: torch.Tensor, pin: TokenRow, traced: TracedTensor) -> bool:
+    """Tell whether one token's value has one size on both sides; a mask is cut to fit."""
+    return traced.is_mask or by_token.shape[1:].numel() == pin.values[:1].size
 
 
 def _index(positions: Array) -> Any:

@@ -161,7 +161,7 @@ def test_sentence_tells_the_number(reference: LlamaForCausalLM) -> None:
 
 def test_every_cause_has_advice() -> None:
     files = {trials.__module__.rpartition(".")[2] for trials in (*table.TRIALS, *table.SIGNS)}
-    assert files - {"mask_tensor", "rope_handed"} <= set(advice.ADVICE)
+    assert files - {"inner_clip", "mask_tensor", "rope_handed"} <= set(advice.ADVICE)
 
 
 def test_confidence_is_what_was_counted() -> None:
