@@ -17,6 +17,7 @@ from diagnosis.causes.changes import rounded_array
 Rounded = tuple[Array, Array]  # values and steps, both [O, I]
 _BITS = (8, 4, 6, 5, 3, 2)
 _GROUPS = (16, 32, 64, 128)
+_LEAST_GROUP = 8
 _BLOCK = 128  # rows and inputs that share a scale, as fp8 checkpoints have it
 # Greatest finite values (OCP 8-bit floating point specification; OCP microscaling formats).
 GREATEST = {
@@ -25,6 +26,7 @@ GREATEST = {
     "float8_e4m3fnuz": 240.0,
     "float4_e2m1fn": 6.0,
 }
+_NEIGHBOURS = ((1, "of the group before"), (-1, "of the group behind"))
 _POWERS = (0, 4, 8, 6, 10, -4)  # of two, which a weight is multiplied by before it is rounded
 
 
@@ -96,11 +98,7 @@ def _spans(weight: Array) -> Iterator[_Spans]:
     inputs = weight.shape[1]
     kinds = [("a scale a row", inputs, (2,)), ("one scale in all", inputs, (0, 1, 2))]
     kinds.append(("a scale an input channel", 1, (0, 2)))
-    kinds += [
-        (f"a scale for each {size} inputs", size, (2,))
-        for size in _GROUPS
-        if inputs % size == 0 and size < inputs
-    ]
+    kinds += [(f"a scale for each {size} inputs", size, (2,)) for size in group_sizes(inputs)]
     for says, size, axes in kinds:
         groups = weight.reshape(len(weight), -1, size)
         yield _Spans(
@@ -112,6 +110,16 @@ def _spans(weight: Array) -> Iterator[_Spans]:
         )
     if not (inputs % _BLOCK or len(weight) % _BLOCK) and weight.size > _BLOCK**2:
         yield _of_blocks(weight)
+
+
+def group_sizes(inputs: int) -> list[int]:
+    """List how many inputs may share a scale: what is in use, or what divides an odd number.
+
+    Args:
+        inputs: number of inputs of a weight.
+    """
+    usual = [size for size in _GROUPS if inputs % size == 0 and size < inputs]
+    return usual or [size for size in range(_LEAST_GROUP, inputs) if inputs % size == 0]
 
 
 def _of_blocks(weight: Array) -> _Spans:
@@ -152,6 +160,17 @@ def _integers(weight: Array, bits: int, span: _Spans) -> Iterator[Grid]:
             scales=span.peak[:, 0, 0] if span.is_by_row else None,
         )
     steps = 2.0**bits - 1
+    for places, note in _NEIGHBOURS if span.low.shape[1] > 1 else ():
+        yield Grid(
+            says=f"in {bits} bits with {span.says}, each brought back with that {note}",
+            rounded=partial(_symmetric, weight, span, float(top), (-top, top), places=places),
+        )
+        for kind in ("zero", "low"):
+            yield Grid(
+                says=f"in {bits} bits with {span.says} and a zero point, each brought back with "
+                f"the scale {note}",
+                rounded=partial(_asymmetric, weight, span, steps, kind, places=places),
+            )
     for kind, note in (
         ("low", "from the least value on"),
         ("zero", "a zero point that is rounded"),
@@ -165,23 +184,35 @@ def _integers(weight: Array, bits: int, span: _Spans) -> Iterator[Grid]:
 
 
 def _symmetric(
-    weight: Array, span: _Spans, divisor: float, ends: tuple[float, float], rows: Array
+    weight: Array,
+    span: _Spans,
+    divisor: float,
+    ends: tuple[float, float],
+    rows: Array,
+    *,
+    places: int = 0,
 ) -> Rounded:
     shaped = span.shaped(weight[rows])
     step = _usable(span.at(span.peak, rows)) / divisor
     codes = np.clip(np.round(shaped / step), *ends)
+    step = np.roll(step, places, axis=1)
     return _both(codes * step, step, shaped, weight[rows].shape)
 
 
-def _asymmetric(weight: Array, span: _Spans, steps: float, kind: str, rows: Array) -> Rounded:
+def _asymmetric(
+    weight: Array, span: _Spans, steps: float, kind: str, rows: Array, *, places: int = 0
+) -> Rounded:
     """Codes in [0, 2^b - 1]: (q - z) * s, or q * s + low."""
     shaped = span.shaped(weight[rows])
     low, high = span.at(span.low, rows), span.at(span.high, rows)
     step = _usable(high - low) / steps
+    back = np.roll(step, places, axis=1)
     if kind == "low":
-        return _both(np.round((shaped - low) / step) * step + low, step, shaped, weight[rows].shape)
+        values = np.round((shaped - low) / step) * back + low
+        return _both(values, back, shaped, weight[rows].shape)
     zero = np.round(-low / step)
     codes = np.clip(np.round(shaped / step) + zero, 0, steps)
+    step = back
     moved = {"zero": codes - zero, "without": codes, "added": codes + zero}[kind]
     return _both(moved * step, step, shaped, weight[rows].shape)
 

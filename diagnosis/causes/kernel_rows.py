@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from diagnosis.causes.rope import recipe_of
 from diagnosis.causes.trial import Sign
 
 if TYPE_CHECKING:
@@ -22,6 +23,8 @@ def signs(region: Region) -> Iterator[Sign]:
         return
     if region.token_ids is not None or region.linear_inputs is None:
         return  # tables by position are right at the first ones for their own reasons
+    if recipe_of(region) is not None:
+        return  # likewise: at position 0 nothing is turned
     if hasattr(region.module, "top_k"):
         return  # a router's choice is another for some tokens only, for reasons of its own
     yield from _rows(region, excess.by_position > _BAD)

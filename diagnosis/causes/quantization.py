@@ -19,7 +19,7 @@ import numpy as np
 from comparison.numerics.dtypes import Array
 from diagnosis.causes import attention_rounding
 from diagnosis.causes.changes import rounded, with_parameter
-from diagnosis.causes.grids import GREATEST, Grid, grids
+from diagnosis.causes.grids import GREATEST, Grid, grids, group_sizes
 from diagnosis.causes.leaf import Matrix
 from diagnosis.causes.linear import Linear, linear_of
 from diagnosis.causes.trial import FittedTrial, OutputTrial, Trial
@@ -27,7 +27,6 @@ from diagnosis.causes.trial import FittedTrial, OutputTrial, Trial
 if TYPE_CHECKING:
     from diagnosis.causes.region import Region
 
-_GROUPS = (16, 32, 64, 128)
 _LEAST_TOKENS = 3  # for a factor a row to prove something
 _ROUND = 1e-3  # how near to a half, or to a power of two, a number has to be
 # Orders in which eight codes are packed into 32 bits, and their inverses.
@@ -212,9 +211,9 @@ def _scales_of_groups(linear: Linear, shape: tuple[int, ...]) -> Iterator[Trial]
     The output is linear in these: y = sum over groups g of a[o, g] * (x[g] . w[o, g]).
     """
     weight = linear.weight
-    for group in _GROUPS:
+    for group in group_sizes(weight.shape[1]):
         count = weight.shape[1] // group
-        if weight.shape[1] % group or not 1 < count <= len(linear.inputs) // 3:
+        if not 1 < count <= len(linear.inputs) // 3:
             continue
         factors, predicted = _fit(linear.inputs, weight, linear.target, group)
         wrong = np.argwhere(np.abs(factors - 1) > 1e-3)

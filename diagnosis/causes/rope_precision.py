@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import combinations
 from typing import TYPE_CHECKING
 
 from diagnosis.causes.changes import rounded
@@ -24,17 +25,13 @@ def trials(region: Region) -> Iterator[Trial]:
     if recipe_of(region) is None:
         return
     for dtype in _DTYPES:
-        for place in _PLACES:
-            yield RunTrial(
-                cause="rope_precision",
-                says=f"rounds the {place} of the rotation to {dtype}",
-                change=partial(with_tables, region, partial(_made, place, dtype)),
-            )
-        yield RunTrial(
-            cause="rope_precision",
-            says=f"rounds positions and frequencies of the rotation to {dtype}",
-            change=partial(with_tables, region, partial(_both, dtype)),
-        )
+        for count in range(1, len(_PLACES) + 1):
+            for places in combinations(_PLACES, count):
+                yield RunTrial(
+                    cause="rope_precision",
+                    says=f"rounds the {_listed(places)} of the rotation to {dtype}",
+                    change=partial(with_tables, region, partial(_made, places, dtype)),
+                )
     for steps in _STEPS:
         yield RunTrial(
             cause="rope_precision",
@@ -43,19 +40,25 @@ def trials(region: Region) -> Iterator[Trial]:
         )
 
 
-def _both(dtype: str, recipe: TableRecipe) -> Tables:
-    return _made(
-        "positions", dtype, replace(recipe, frequencies=rounded(recipe.frequencies, dtype))
-    )
+def _listed(places: Sequence[str]) -> str:
+    *first, last = places
+    return f"{', '.join(first)} and {last}" if first else last
 
 
-def _made(place: str, dtype: str, recipe: TableRecipe) -> Tables:
-    if place in ("positions", "frequencies"):
-        return replace(recipe, **{place: rounded(getattr(recipe, place), dtype)}).tables()
-    if place == "tables":
+def _made(places: Sequence[str], dtype: str, recipe: TableRecipe) -> Tables:
+    """Round what is named, in the order in which it is computed."""
+    given = {
+        name: rounded(getattr(recipe, name), dtype)
+        for name in ("positions", "frequencies")
+        if name in places
+    }
+    recipe = replace(recipe, **given)
+    if "angles" in places:
+        angles = rounded(recipe.positions[:, None] * recipe.frequencies, dtype)
+        cos, sin = recipe.tables_of(angles)
+    else:
         cos, sin = recipe.tables()
-        return rounded(cos, dtype), rounded(sin, dtype)
-    return recipe.tables_of(rounded(recipe.positions[:, None] * recipe.frequencies, dtype))
+    return (rounded(cos, dtype), rounded(sin, dtype)) if "tables" in places else (cos, sin)
 
 
 def _in_steps(steps: float, recipe: TableRecipe) -> Tables:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 FOLDER = Path(__file__).parents[2] / "requirements"
-LOCKS = ("cpu", "cuda", "lint", "vllm_cpu", "vllm_cuda", "weights")
+LOCKS = ("cpu", "cuda", "docs", "lint", "vllm_cpu", "vllm_cuda", "weights")
 ENGINES = ("cpu", "cuda", "vllm_cpu", "vllm_cuda")
 
 
