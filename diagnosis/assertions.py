@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from comparison.pipeline import CompareOptions, compare
+from comparison.report.build_report import build_report
 from comparison.report.diagnosis_text import diagnosis_lines
-from comparison.report.text import comparison_lines
+from comparison.report.table_report import report_to_table
 from comparison.schema.comparison import Verdict
 from comparison.schema.diagnosis import Diagnosis, Judgement
 from comparison.schema.errors import BadInputError
@@ -58,7 +58,7 @@ def assert_agree(
         reference, candidate, inputs, num_steps=num_steps, encoder=encoder, options=options
     )
     if found.verdict is not Judgement.AGREE:
-        raise AssertionError(_message(diagnosis_lines(found)))
+        raise AssertionError("\n".join([found.sentence, "", *diagnosis_lines(found)]))
     return found
 
 
@@ -84,8 +84,6 @@ def assert_close(
     options = CompareOptions(tolerance=Tolerance(rtol=rtol, atol=atol))
     found = compare(Path(reference), Path(candidate), options)
     if found.verdict is not Verdict.AGREE:
-        raise AssertionError(_message(comparison_lines(found)))
-
-
-def _message(lines: Iterable[str]) -> str:
-    return "\n" + "\n".join(lines)
+        report = build_report(found)
+        table = report_to_table(report, width=0, is_terminal=False, color=False)
+        raise AssertionError(f"{report.sentence}\n\n{table}")

@@ -39,7 +39,8 @@ _DRIFT = 1e4  # times one rounding; beyond that the end is off without a jump
 _ROUNDING = {"float64": 2.0**-53, "float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
 _NOTE = (
     "there is no model to replay, so errors that are passed on and errors that are made cannot be "
-    "told apart: only the first fault shows (give --pipeline to replay the reference)"
+    "told apart: only the first fault shows, and agreement means less (diff_models replays the "
+    "reference, given --pipeline)"
 )
 
 

@@ -15,6 +15,7 @@ from comparison.schema.operations import CapturedOperation, StepOperations
 from comparison.schema.tensor_names import operation_name
 
 _OWN_ROOMS = ("test_common", "diagnosis")
+_REPLAYS = "diagnosis"
 # As code names it, and where links lead: a sandbox is made of links.
 _ROOTS = {Path(__file__).parent.parent, Path(__file__).resolve().parent.parent}
 _SITE_PACKAGES = "site-packages"
@@ -135,6 +136,8 @@ def source_line(is_engine: Callable[[str], bool]) -> str:
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         file = frame.f_code.co_filename
+        if any(file.startswith(f"{root}/{_REPLAYS}/") for root in _ROOTS):
+            return ""  # whoever calls a replay has no part in the model
         if not file.startswith("<") and not is_engine(file) and not _is_ours(file):
             return f"{_short(file)}:{frame.f_lineno}"
         frame = frame.f_back

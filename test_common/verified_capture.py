@@ -12,6 +12,7 @@ from test_common.capture_job import Captured, CaptureJob
 from test_common.observer_effect import measured_effect
 
 Oracle = TypeVar("Oracle")
+VERIFIED = "a run without hooks gives"  # in the notes of a run that was verified
 
 
 def verified(
@@ -61,13 +62,13 @@ def _note(effect: float | None) -> str:
     match effect:
         case None:
             return (
-                "verified: two runs without hooks differ from one another, so whether capture "
-                "changes anything cannot be told"
+                f"verified: {VERIFIED} other values each time, so whether capture changes anything "
+                "cannot be told"
             )
         case 0.0:
-            return "verified: a run without hooks gives the same bits in every step"
+            return f"verified: {VERIFIED} the same bits in every step"
         case _:
             return (
-                "capture changes what the model computes: a run without hooks gives values that "
+                f"capture changes what the model computes: {VERIFIED} values that "
                 f"are off by {effect:.3g} of the greatest"
             )

@@ -36,7 +36,8 @@ def reports_to_csv(reports: Sequence[Report]) -> str:
 
 
 def _values(row: ReportRow) -> Iterator[object]:
-    yield from (row.step, row.rank, str(row.kind), row.finding, row.module)
+    finding = "guilty" if row.guilty else row.finding
+    yield from (row.step, row.rank, str(row.kind), finding, row.module)
     yield from (row.reference, row.candidate)
     yield from row.dtypes or (None, None)
     yield from map(_shape, row.shapes)

@@ -69,7 +69,7 @@ def _table(rows: Sequence[ReportRow]) -> Iterator[str]:
             str(row.step),
             _plain(row.reference or ""),
             _plain(row.candidate or ""),
-            _plain(row.finding),
+            "guilty" if row.guilty else _plain(row.finding),
             "" if metrics is None else figure(metrics.absolute.value),
             "" if metrics is None else figure(metrics.relative_l2),
             figure(row.severity),

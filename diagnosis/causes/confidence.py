@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 from diagnosis.causes.search import Finding
 
-# By cause, how often it was named rightly, and how often at all, on the 170 faults of the third part
-# of the benchmark: these were written blind to the causes, and judged once.
+# By cause, how often it was named rightly, and how often at all, on the 170 faults of the third
+# part of the benchmark: these were written blind to the causes, and judged once.
 _COUNTS: Mapping[str, tuple[int, int]] = {
     "activation": (6, 6),
     "bias": (5, 5),

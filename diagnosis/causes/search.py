@@ -101,16 +101,19 @@ def explain(region: Region, table: Sequence[Trials], signs: Sequence[Signs]) -> 
             trial for trial in _made(region, table) if not (is_exact and trial.cause in _OF_FLOATS)
         ]
         kept: list[Finding] = []
+        helpful: list[Trial] = []
         for trial in every:
             if trial.cause == "cast" and _is_settled(region, kept):
                 continue
             finding = _tried(region, trial)
-            kept += [] if finding is None else [finding]
+            if finding is not None:
+                kept.append(finding)
+                helpful.append(trial)
         reproducing = [finding for finding in kept if finding.explained]
         if not reproducing:
             reproducing = list(_in_scopes(region, every))
         if not reproducing:
-            reproducing = list(_in_pairs(region, every, kept, before))
+            reproducing = list(_in_pairs(region, helpful, kept, before))
     rest = [finding for finding in kept if finding.residual < 0.5 * before.residual]
     return Explanation(
         reproducing=tuple(sorted(reproducing, key=_order)),
@@ -299,14 +302,14 @@ def _fitted_in_scope(region: Region, scopes: Scopes, trial: FittedTrial) -> floa
 
 
 def _in_pairs(
-    region: Region, every: Sequence[Trial], kept: Sequence[Finding], before: Judged
+    region: Region, helpful: Sequence[Trial], kept: Sequence[Finding], before: Judged
 ) -> Iterator[Finding]:
-    """Try all on what the best single ones leave over: two faults may lie in one module."""
+    """Try what helps alone on what the best ones leave over: two faults may lie in one module."""
     changes = [finding for finding in kept if finding.change is not None]
     changes = [finding for finding in changes if finding.residual < _MUCH * before.residual]
     for best in sorted(changes, key=lambda finding: finding.residual)[:_BEST]:
         assert best.change is not None  # asked above
-        for trial in every:
+        for trial in helpful:
             if trial.cause == "cast" and _left(region, best, before) > _NO_CAST:
                 continue
             other = _on_top(best.change, trial)

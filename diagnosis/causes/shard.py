@@ -152,7 +152,9 @@ def met_blocks(linear: Linear, count: int) -> Array | None:
     found, *_ = np.linalg.lstsq(parts, wanted, rcond=None)
     met = np.round(found).reshape(count, count)
     is_whole = np.allclose(found, met.ravel(), atol=_ROUND) and set(met.ravel()) <= {0.0, 1.0}
-    if not is_whole or np.array_equal(met, np.eye(count)) or met.sum(axis=1).max() > 1:
+    if not is_whole or not met.any():  # zeros are a weight that is missing
+        return None
+    if np.array_equal(met, np.eye(count)) or met.sum(axis=1).max() > 1:
         return None
     return np.asarray(met.astype(bool))
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 # The operand whose last dimension is summed over.
 _LEFT_OPERAND = {"mm": 0, "bmm": 0, "dot": 0, "mv": 0, "addmm": 1, "baddbmm": 1}
+_NOTED = frozenset({"convolution", *_LEFT_OPERAND})
 _ROPE_DRIFT = 1e-5  # relative; float32 rounding of a power is far below
 
 
@@ -56,6 +57,8 @@ def float64_throughout(longest_sum: LongestSum) -> Iterator[None]:
         torch.complex64: torch.complex128,
     }
 
+    sums: dict[Any, bool] = {}  # a replay runs some hundred thousand operations
+
     def widened(value: Any) -> Any:
         return wide.get(value, value) if isinstance(value, torch.dtype) else value
 
@@ -64,9 +67,17 @@ def float64_throughout(longest_sum: LongestSum) -> Iterator[None]:
             self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
         ) -> Any:
             del types
-            longest_sum.note(func.overloadpacket.__name__, args)
-            keywords = {key: widened(value) for key, value in (kwargs or {}).items()}
-            return func(*(widened(value) for value in args), **keywords)
+            if func not in sums:
+                sums[func] = func.overloadpacket.__name__ in _NOTED
+            if sums[func]:
+                longest_sum.note(func.overloadpacket.__name__, args)
+            for value in args:
+                if type(value) is torch.dtype:
+                    args = tuple(map(widened, args))
+                    break
+            if not kwargs:
+                return func(*args)
+            return func(*args, **{key: widened(value) for key, value in kwargs.items()})
 
     default = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)

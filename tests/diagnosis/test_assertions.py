@@ -44,7 +44,8 @@ def test_failure_is_the_verdict(model: Any, wrong: Any) -> None:
     with pytest.raises(AssertionError) as failed:
         assert_agree(model, wrong, ROWS)
     message = str(failed.value)
-    assert message.startswith("\nVerdict: diverge\n")
+    assert message.startswith("The candidate first goes wrong in model.model.layers.1.mlp.up_proj")
+    assert "\nVerdict: diverge\n" in message
     assert "model.layers.1.mlp.up_proj" in message
 
 

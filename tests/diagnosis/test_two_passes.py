@@ -89,6 +89,7 @@ def test_a_fault_outside_of_layers_is_found() -> None:
     assert said[1] == "the fine pass captures the modules outside of layers"
 
 
+@pytest.mark.full  # many modules are explained
 def test_suspects_that_do_not_fit_are_judged_as_a_whole() -> None:
     found, _ = diff(_scale_all_attention)
     layers = "model.model.layers"

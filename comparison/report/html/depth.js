@@ -14,6 +14,7 @@ function drawDepth(run, onRow) {
     svg.append(draw("line", { class: "grid", x1: box.left, x2: width - box.right, y1: scale.y(10 ** power), y2: scale.y(10 ** power) }),
       draw("text", { x: box.left - 6, y: scale.y(10 ** power) + 4, "text-anchor": "end" }, `1e${power}`));
   }
+  if (scale.hasZeros) svg.append(draw("text", { x: box.left - 6, y: scale.y(0) + 4, "text-anchor": "end" }, "0"));
   if (run.replayed) svg.append(draw("path", { class: "band", d: band(points, scale) }));
   svg.append(draw("path", { class: "carried", d: line(points, "inherited", scale) }));
   if (run.replayed) svg.append(draw("path", { class: "own", d: dots(points, scale) }));
@@ -62,13 +63,16 @@ function depthScale(points, box) {
   const known = points.flatMap((p) => [p.inherited, p.local, p.rounding]).map(number).filter((v) => Number.isFinite(v) && v > 0);
   // Not spread over arguments: a call takes some ten thousands, and steps and tensors are more.
   const high = Math.ceil(Math.log10(known.reduce((a, b) => Math.max(a, b), 1e-8)));
-  const low = Math.max(Math.floor(Math.log10(known.reduce((a, b) => Math.min(a, b), 10 ** high))), high - 14);
+  const least = Math.max(Math.floor(Math.log10(known.reduce((a, b) => Math.min(a, b), 10 ** high))), high - 14);
+  const hasZeros = points.some((point) => number(point.inherited) === 0);
+  const low = hasZeros ? least - 1 : least; // what is exact lies below all that is not
   const span = Math.max(high - low, 1);
   const inner = box.width - box.left - box.right;
   const tall = PLOT_HEIGHT - box.top - box.bottom;
   const every = Math.ceil(span / 6);
   return {
-    powers: Array.from({ length: Math.floor(span / every) + 1 }, (_, i) => low + i * every),
+    hasZeros,
+    powers: Array.from({ length: Math.floor((high - least) / every) + 1 }, (_, i) => least + i * every),
     x: (i) => box.left + (inner * i) / (points.length - 1),
     index: (x) => ((x - box.left) / inner) * (points.length - 1),
     y: (value) => {

@@ -153,7 +153,13 @@ PLANTS: dict[str, tuple[Callable[[Any], None], str, str]] = {
 }
 
 
-@pytest.mark.parametrize("name", PLANTS)
+ALWAYS = {"scale in steps", "prefix", "key heads", "one head", "fixed point"}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [name if name in ALWAYS else pytest.param(name, marks=pytest.mark.full) for name in PLANTS],
+)
 def test_cause_is_named_with_where_it_holds(reference: LlamaForCausalLM, name: str) -> None:
     plant, cause, evidence = PLANTS[name]
     candidate = copy.deepcopy(reference)
