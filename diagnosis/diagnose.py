@@ -54,7 +54,7 @@ from diagnosis.weights.inputs import weight_cause, weight_differences, weights_a
 if TYPE_CHECKING:
     import torch
 
-_EXPLAINED = 3  # guilty modules whose cause is sought
+_EXPLAINED = 2  # guilty modules whose cause is sought
 _LEAST_COVERAGE = 0.05  # of the reference's modules; below that nothing can be said
 
 

@@ -33,7 +33,7 @@ from test_common.torch_tensors import plain_copy, same_bytes
 if TYPE_CHECKING:
     import torch
 
-    from test_common.capture_progress import CaptureProgress
+    from test_common.progress import TensorCount
 
 
 class DumpWriter:
@@ -70,7 +70,7 @@ class DumpWriter:
         self.overwrite = overwrite
         self.style = style
         self.bytes_written = 0
-        self.progress: CaptureProgress | None = None
+        self.progress: TensorCount | None = None
         self._raw_tensors: dict[str, RawTensor] = {}
         self._opened = False
         self._lock: FolderLock | None = None

@@ -25,6 +25,16 @@ class Advance(Protocol):
         """
 
 
+class TensorCount(Protocol):
+    """Is told of tensors as they are written."""
+
+    def saved(self, size_bytes: int, *, count: int = 1) -> None:
+        """Count tensors; `size_bytes` is of all files so far."""
+
+    def step(self) -> None:
+        """Begin the next step."""
+
+
 def _unseen(done: int, total: int | None = None, size_bytes: int = 0) -> None:
     """Show nothing."""
 

@@ -103,6 +103,8 @@ def explain(region: Region, table: Sequence[Trials], signs: Sequence[Signs]) -> 
         kept: list[Finding] = []
         helpful: list[Trial] = []
         for trial in every:
+            if isinstance(trial, FittedTrial) and _is_explained(kept):
+                continue  # a change that takes a number has more to fit with, and takes longer
             if trial.cause == "cast" and _is_settled(region, kept):
                 continue
             finding = _tried(region, trial)
@@ -135,8 +137,12 @@ def _made(region: Region, table: Iterable[Trials]) -> Iterator[Trial]:
 def _is_settled(region: Region, kept: Sequence[Finding]) -> bool:
     """Tell whether an error that no cast makes is explained by a change that takes no number."""
     excess = region.first.excess
-    large = excess is not None and excess.error > _NO_CAST
-    return large and any(
+    return excess is not None and excess.error > _NO_CAST and _is_explained(kept)
+
+
+def _is_explained(kept: Sequence[Finding]) -> bool:
+    """Tell whether a change that takes no number gives the candidate's values in all rows."""
+    return any(
         finding.explained and not finding.numbers and not finding.in_longest_row for finding in kept
     )
 
