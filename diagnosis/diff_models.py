@@ -14,6 +14,7 @@ from comparison.schema.errors import BadInputError
 from comparison.schema.manifest import Manifest
 from comparison.store.dump import Dump
 from diagnosis.calibration import Rerun
+from diagnosis.capture_notes import capture_notes
 from diagnosis.capture_plan import CapturePlan
 from diagnosis.config_audit import audit_config, default_config, max_graphs
 from diagnosis.decoded_text import decoder_of
@@ -54,7 +55,6 @@ from diagnosis.two_passes import Passes
 from diagnosis.vote import Finding, vote
 from oracles.registry import PIPELINE_ORACLES
 from test_common.debug_options import DebugOptions
-from test_common.verified_capture import VERIFIED
 
 __all__ = ["DiffOptions", "diff_models", "diff_sides"]
 
@@ -178,19 +178,10 @@ def _find_side(
         encoding = None if wrong.dump.manifest is None else wrong.dump.manifest.encoding
         found = replace(found, diagnosis=with_fma_note(found.diagnosis, spec, encoding))
     if options.run.verify_capture:
-        found = replace(found, diagnosis=_with_capture_notes(found.diagnosis, right, wrong))
+        notes = capture_notes(right.dump.manifest, wrong.dump.manifest)
+        found = replace(found, diagnosis=found.diagnosis.noting(*notes))
     options.on_found(right.dump, wrong.dump, found.diagnosis)
     return found
-
-
-def _with_capture_notes(found: Diagnosis, right: SideDump, wrong: SideDump) -> Diagnosis:
-    """Tell of each side what a run without hooks showed."""
-    notes = []
-    for role, side in (("the reference", right), ("the candidate", wrong)):
-        manifest = side.dump.manifest
-        told = () if manifest is None else manifest.options.get("notes", ())
-        notes += [f"{role}, {note}" for note in told if VERIFIED in note]
-    return replace(found, notes=(*found.notes, *notes))
 
 
 def _run_reference(

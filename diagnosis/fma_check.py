@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from comparison.schema.diagnosis import Diagnosis
 from comparison.schema.errors import BadInputError
@@ -41,7 +40,7 @@ def with_fma_note(found: Diagnosis, spec: SideSpec, encoding: str | None) -> Dia
     if not isinstance(spec, EngineSide) or spec.engine != ENGINE:
         return found
     if encoding not in DTYPES:
-        return _noted(found, f"multiply-adds are measured in {' and '.join(DTYPES)} only")
+        return found.noting(f"multiply-adds are measured in {' and '.join(DTYPES)} only")
     measured = next(one for one in measure_contraction() if one.dtype == encoding)
     note = f"fma_rounding, measured on MAX with the graph whole and split: {explain(measured)}"
     if measured.cause is Cause.ROUNDING_ORDER:
@@ -51,8 +50,4 @@ def with_fma_note(found: Diagnosis, spec: SideSpec, encoding: str | None) -> Dia
         )
         if found.guilty:
             note += ", and far too small for what is blamed here"
-    return _noted(found, note)
-
-
-def _noted(found: Diagnosis, note: str) -> Diagnosis:
-    return replace(found, notes=(*found.notes, note))
+    return found.noting(note)

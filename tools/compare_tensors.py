@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from comparison.schema.tolerance import Tolerance
-from tools.diff_paths import check_paths
 from tools.entry_point import run_command
+from tools.output_paths import check_paths
 from tools.path_type import PathType
 from tools.report_files import ReportFiles, report_options
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import click
 
-from tools.diff_paths import check_paths
 from tools.entry_point import run_command
+from tools.output_paths import check_paths
 from tools.path_type import PathType
 
 

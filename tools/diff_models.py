@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from comparison.schema.errors import BadInputError
-from tools.diff_paths import check_paths
 from tools.entry_point import run_command
 from tools.idle_options import require_effect
 from tools.option_values import parse_layers, parse_overrides, parse_size
+from tools.output_paths import check_paths
 from tools.path_type import PathType
 from tools.report_files import ReportFiles, report_options
 

@@ -17,6 +17,16 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 FIRST_MARK = "▶"
+_WIDE = 10_000
+_HEADINGS = (
+    "", "step", "reference", "candidate", "max abs", "max rel", "rel L2", "cosine", "times",
+    "finding",
+)  # fmt: skip
+_MARK, _STEP, _REFERENCE, _CANDIDATE, _FINDING = 0, 1, 2, 3, 9
+_FIGURES = (4, 5, 6, 7, 8)
+_OF_NARROW_TERMINALS = (4, 6, 8)  # of the figures
+_NARROW = 110
+_GAP, _LEAST_NAME, _LEAST_FINDING = 2, 12, 14
 _STYLES = {"differs": "red", "not compared": "yellow", "unpaired": "dim"}
 
 
@@ -46,18 +56,6 @@ def report_to_table(report: Report, *, width: int, is_terminal: bool, color: boo
     )
     console.print(_table(layout))
     return "\n".join(line.rstrip() for line in text.getvalue().splitlines()) + "\n"
-
-
-_WIDE = 10_000
-_HEADINGS = (
-    "", "step", "reference", "candidate", "max abs", "max rel", "rel L2", "cosine", "times",
-    "finding",
-)  # fmt: skip
-_MARK, _STEP, _REFERENCE, _CANDIDATE, _FINDING = 0, 1, 2, 3, 9
-_FIGURES = (4, 5, 6, 7, 8)
-_OF_NARROW_TERMINALS = (4, 6, 8)  # of the figures
-_NARROW = 110
-_GAP, _LEAST_NAME, _LEAST_FINDING = 2, 12, 14
 
 
 _ALL = tuple(range(len(_HEADINGS)))

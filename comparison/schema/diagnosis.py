@@ -1,6 +1,6 @@
 """The verdict on a candidate: who is wrong, where, how badly, and what that rests on."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, assert_never
 
@@ -399,6 +399,10 @@ class Diagnosis:
                 return 2
             case _:
                 assert_never(self.verdict)
+
+    def noting(self, *notes: str) -> "Diagnosis":
+        """Return the same with further notes."""
+        return replace(self, notes=(*self.notes, *notes))
 
     def _repr_html_(self) -> str:
         """Show the verdict and the guilty modules in a notebook."""

@@ -100,17 +100,7 @@ def explain(region: Region, table: Sequence[Trials], signs: Sequence[Signs]) -> 
         every = [
             trial for trial in _made(region, table) if not (is_exact and trial.cause in _OF_FLOATS)
         ]
-        kept: list[Finding] = []
-        helpful: list[Trial] = []
-        for trial in every:
-            if isinstance(trial, FittedTrial) and _is_explained(kept):
-                continue  # a change that takes a number has more to fit with, and takes longer
-            if trial.cause == "cast" and _is_settled(region, kept):
-                continue
-            finding = _tried(region, trial)
-            if finding is not None:
-                kept.append(finding)
-                helpful.append(trial)
+        kept, helpful = _singles(region, every)
         reproducing = [finding for finding in kept if finding.explained]
         if not reproducing:
             reproducing = list(_in_scopes(region, every))
@@ -132,6 +122,22 @@ def _made(region: Region, table: Iterable[Trials]) -> Iterator[Trial]:
             yield from trials(region)
         except np.linalg.LinAlgError:  # values that are no numbers solve no system of equations
             continue
+
+
+def _singles(region: Region, every: Iterable[Trial]) -> tuple[list[Finding], list[Trial]]:
+    """Try each by itself; return what was found, and the trials that found it."""
+    kept: list[Finding] = []
+    helpful: list[Trial] = []
+    for trial in every:
+        if isinstance(trial, FittedTrial) and _is_explained(kept):
+            continue  # a change that takes a number has more to fit with, and takes longer
+        if trial.cause == "cast" and _is_settled(region, kept):
+            continue
+        finding = _tried(region, trial)
+        if finding is not None:
+            kept.append(finding)
+            helpful.append(trial)
+    return kept, helpful
 
 
 def _is_settled(region: Region, kept: Sequence[Finding]) -> bool:

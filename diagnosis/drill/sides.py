@@ -57,7 +57,7 @@ def drilled(finding: Finding, plan: DrillPlan) -> Finding:
     module = found.culprit.candidate_module or found.culprit.module
     if drill.module != found.culprit.module:  # a mask is blamed on the attention that it is for
         note = f"{found.culprit.tensor} is made by {drill.module}, not below {module}"
-        return replace(finding, diagnosis=_noted(found, note))
+        return replace(finding, diagnosis=found.noting(note))
     if _holds(plan.dump, module, found.culprit):
         return replace(finding, diagnosis=_looked_into(found, drill, plan.dump))
     if plan.run_again is not None and not plan.is_off:
@@ -65,7 +65,7 @@ def drilled(finding: Finding, plan: DrillPlan) -> Finding:
         return replace(finding, diagnosis=_looked_into(found, drill, dump, plan.dump))
     if plan.advice is None or plan.is_off:
         return finding
-    return replace(finding, diagnosis=_noted(found, plan.advice(module)))
+    return replace(finding, diagnosis=found.noting(plan.advice(module)))
 
 
 def plan_of_side(
@@ -104,7 +104,7 @@ def _not_looked_into(finding: Finding, asked: str) -> Finding:
         f"below {asked}: its operations were captured, and not judged, since no module of the "
         "candidate is blamed; with --output they stay in its dump"
     )
-    return replace(finding, diagnosis=_noted(finding.diagnosis, note))
+    return replace(finding, diagnosis=finding.diagnosis.noting(note))
 
 
 def _advice_for_dump(module: str) -> str:
@@ -126,15 +126,11 @@ def _looked_into(
     module = found.culprit.module
     result = drill.into(dump, found.culprit.spot.step)
     if before is not None and _generated(before) != _generated(dump):
-        found = _noted(found, "the run that captured the operations chose other tokens")
+        found = found.noting("the run that captured the operations chose other tokens")
     if result.operation is None:
-        return _noted(found, f"below {module}: {result.note}")
+        return found.noting(f"below {module}: {result.note}")
     return replace(found, operation=result.operation)
 
 
 def _generated(dump: Dump) -> object:
     return None if dump.manifest is None else [row.generated for row in dump.manifest.rows]
-
-
-def _noted(found: Diagnosis, note: str) -> Diagnosis:
-    return replace(found, notes=(*found.notes, note))

@@ -14,40 +14,8 @@ from comparison.store.dump import open_dump
 from diagnosis.accuracy import AccuracyCheck, AccuracyResult, check_accuracy, write_reports
 from diagnosis.side_runs import RunOptions, run_side
 from diagnosis.sides import DumpSide, EngineSide
+from tests.diagnosis.accuracy_oracles import FAULT, ORACLES
 
-ORACLES = """
-from oracles.oracle import PipelineOracle
-from oracles.registry import PIPELINE_ORACLES
-
-_LLAMA = PIPELINE_ORACLES["tiny-random/llama"]
-
-
-class Right(PipelineOracle):
-    model_path = property(lambda self: _LLAMA.model_path)
-    device_encoding_map = {"cpu": ["float32"]}
-
-    def create_max_pipeline(self, *, encoding, device_specs):
-        raise NotImplementedError
-
-    def create_torch_pipeline(self, *, encoding, device):
-        return _LLAMA.create_torch_pipeline(encoding=encoding, device=device)
-
-
-class Wrong(Right):
-    def create_torch_pipeline(self, *, encoding, device):
-        built = super().create_torch_pipeline(encoding=encoding, device=device)
-        built.model.model.layers[0].mlp.up_proj.weight.data[3] *= 1.01
-        return built
-
-
-class Gone(Right):
-    def create_torch_pipeline(self, *, encoding, device):
-        raise OSError("the weights of the reference are not on this machine")
-
-
-RIGHT, WRONG, GONE = Right(), Wrong(), Gone()
-"""
-FAULT = "model.model.layers.0.mlp.up_proj"
 WIDE = Tolerance(rtol=0.5, atol=0.5)
 PROMPTS = ("A first prompt of some words.", "Another one")
 
@@ -141,7 +109,7 @@ def test_reports_hold_verdict_and_pairs(diverging: AccuracyResult, tmp_path: Pat
 
 
 def test_against_a_kept_dump_no_reference_is_built(folder: Path, golden: Path) -> None:
-    with pytest.raises(EngineError, match="the weights of the reference are not on this machine"):
+    with pytest.raises(EngineError, match="no weights here"):
         check(folder, "not kept", candidate="RIGHT", pipeline="GONE")
     result = check(folder, "kept", candidate="RIGHT", pipeline="GONE", reference=golden)
     assert (result.exit_code, result.diagnosis.verdict) == (0, Judgement.AGREE)

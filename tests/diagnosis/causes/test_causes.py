@@ -12,6 +12,7 @@ from comparison.schema.diagnosis import Cause, Diagnosis
 from diagnosis.causes import advice, table
 from diagnosis.causes.confidence import share_of
 from diagnosis.diff_models import diff_models
+from tests.diagnosis.causes.random_models import random_model
 
 ROWS = [[5, 9, 2, 33, 60, 7, 7, 41, 12, 3, 18], [8, 44, 1, 30, 6, 2, 21]]
 
@@ -32,15 +33,7 @@ def reference() -> LlamaForCausalLM:
         eos_token_id=None,
         tie_word_embeddings=False,
     )
-    config._attn_implementation = "eager"
-    torch.manual_seed(11)
-    model = LlamaForCausalLM(config).eval()
-    generator = torch.Generator().manual_seed(12)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            offset = 1.0 if parameter.ndim == 1 else 0.0
-            parameter.copy_(torch.randn(parameter.shape, generator=generator) * 0.3 + offset)
-    return model
+    return random_model(LlamaForCausalLM, config, seed=11)
 
 
 def diagnosed(reference: LlamaForCausalLM, plant: Callable[[Any], object]) -> Diagnosis:

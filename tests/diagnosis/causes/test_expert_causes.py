@@ -10,6 +10,7 @@ from transformers import Qwen3MoeConfig, Qwen3MoeForCausalLM
 
 from comparison.schema.diagnosis import Cause
 from diagnosis.diff_models import diff_models
+from tests.diagnosis.causes.random_models import random_model
 
 ROWS = [[5, 9, 2, 33, 60, 7, 7, 41, 12, 3, 18, 50, 22]]
 Routed = tuple[torch.Tensor, torch.Tensor]
@@ -31,15 +32,7 @@ def reference() -> Qwen3MoeForCausalLM:
         num_hidden_layers=2,
         eos_token_id=None,
     )
-    config._attn_implementation = "eager"
-    torch.manual_seed(31)
-    model = Qwen3MoeForCausalLM(config).eval()
-    generator = torch.Generator().manual_seed(32)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            offset = 1.0 if parameter.ndim == 1 else 0.0
-            parameter.copy_(torch.randn(parameter.shape, generator=generator) * 0.3 + offset)
-    return model
+    return random_model(Qwen3MoeForCausalLM, config, seed=31)
 
 
 def experts_of(model: Any) -> Any:

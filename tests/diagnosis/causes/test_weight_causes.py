@@ -11,6 +11,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from comparison.schema.diagnosis import Cause
 from diagnosis.diff_models import diff_models
+from tests.diagnosis.causes.random_models import random_model
 
 ROWS = [[5, 9, 2, 33, 60, 7, 7, 41, 12, 3, 18, 50, 22], [8, 44, 1, 30, 6, 2, 21]]
 Plant = Callable[[Any], object]
@@ -30,15 +31,7 @@ def reference() -> LlamaForCausalLM:
         eos_token_id=None,
         tie_word_embeddings=False,
     )
-    config._attn_implementation = "eager"
-    torch.manual_seed(21)
-    model = LlamaForCausalLM(config).eval()
-    generator = torch.Generator().manual_seed(22)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            offset = 1.0 if parameter.ndim == 1 else 0.0
-            parameter.copy_(torch.randn(parameter.shape, generator=generator) * 0.3 + offset)
-    return model
+    return random_model(LlamaForCausalLM, config, seed=21)
 
 
 def cause_of(reference: LlamaForCausalLM, plant: Plant) -> Cause:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from comparison.schema.errors import UnwritableOutputError
-from tools.diff_paths import check_paths
+from tools.output_paths import check_paths
 
 
 def check(*, read: tuple[str, ...] = (), **asked: str) -> None:
