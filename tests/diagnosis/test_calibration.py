@@ -74,6 +74,7 @@ def test_jitter_beyond_the_limit_is_blamed_without_calibration_and_allowed_with_
     assert item.limit == 8 < item.raised <= 4 * item.limit
 
 
+@pytest.mark.full
 def test_a_fault_is_seen_beside_the_jitter_of_another_tensor() -> None:
     model, candidate = tiny_llama(), noisy(1.2e-6)
     candidate.model.layers[2].self_attn.scaling *= 1.001

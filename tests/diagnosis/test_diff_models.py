@@ -96,6 +96,7 @@ def test_a_computation_between_two_tensors_is_named() -> None:
     assert found.guilty[0].where == ("from token 1 on, exact before",)
 
 
+@pytest.mark.full
 def test_two_independent_faults_are_both_seen() -> None:
     model = tiny_llama()
     faulty = copy.deepcopy(model)
@@ -149,6 +150,7 @@ def _shifted(model: Any, constant: float) -> Iterator[None]:
     yield
 
 
+@pytest.mark.full
 def test_a_constant_on_all_logits_does_no_harm_and_hides_nothing() -> None:
     model = tiny_llama()
     shifted = copy.deepcopy(model)

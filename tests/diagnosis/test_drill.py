@@ -133,6 +133,7 @@ def _operation(plant: Plant) -> Operation:
             "_softmax",
             "_softmax",
             id="softmax_axis",
+            marks=pytest.mark.full,
         ),
         pytest.param(
             _eager(lambda scores, mask: scores.softmax(dim=-1)),
@@ -207,6 +208,7 @@ def test_what_is_left_out_is_named() -> None:
     assert "that leaves something out" in "\n".join(diagnosis_lines(found))
 
 
+@pytest.mark.full
 def test_a_fault_in_decode_steps_is_looked_for_there() -> None:
     def plant(model: Any) -> None:
         attention = _layer(model).self_attn
@@ -246,6 +248,7 @@ def test_a_module_that_was_asked_for_is_told_of_though_nothing_is_wrong(tmp_path
     assert note.startswith(f"below {_MLP}: its operations were captured, and not judged")
 
 
+@pytest.mark.full
 def test_off_runs_nothing_again(tmp_path: Path) -> None:
     found = _found(_scale, DiffOptions(output=tmp_path, drill="off"))
 

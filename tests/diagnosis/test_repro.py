@@ -81,7 +81,14 @@ def _imports(script: str) -> set[str]:
         # token 7 is that of position 5 in the first row, and of position 2 in the second
         pytest.param(tiny_llama, embedding, "embedding", "row 0, position 5", id="embedding"),
         pytest.param(tiny_llama, scale, "LlamaAttention", "row 0, position 1", id="scale"),
-        pytest.param(tiny_gemma3, _window, "Gemma3Attention", "row 0, position 1", id="gemma3"),
+        pytest.param(
+            tiny_gemma3,
+            _window,
+            "Gemma3Attention",
+            "row 0, position 1",
+            id="gemma3",
+            marks=pytest.mark.full,
+        ),
     ],
 )
 def test_a_script_shows_the_fault_without_these_tools(
@@ -112,6 +119,7 @@ def test_other_modules_are_shown_too(plant: Plant, tmp_path: Path) -> None:
     assert found.repro.case.size_bytes < 100_000
 
 
+@pytest.mark.full
 def test_a_mended_candidate_gives_exit_code_zero(tmp_path: Path) -> None:
     folder = _written(tiny_llama(), scale, tmp_path)
     tensors = load_file(folder / "tensors.safetensors")
@@ -126,6 +134,7 @@ def test_a_mended_candidate_gives_exit_code_zero(tmp_path: Path) -> None:
     assert run_script(folder).returncode == 0
 
 
+@pytest.mark.full
 def test_another_module_than_was_recorded_is_not_sound(tmp_path: Path) -> None:
     folder = _written(tiny_llama(), scale, tmp_path)
     config = json.loads((folder / "config.json").read_text())

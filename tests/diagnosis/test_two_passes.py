@@ -62,6 +62,7 @@ def test_a_copy_agrees_by_what_its_layers_give(make: Callable[[], Any]) -> None:
     assert "what 3 layers and " in said[0]
 
 
+@pytest.mark.full
 def test_a_fault_in_a_layer_is_found_by_the_fine_pass(tmp_path: Path) -> None:
     found, said = diff(_scale_attention, output=tmp_path)
     attention = "model.model.layers.1.self_attn"

@@ -34,7 +34,7 @@ PLANTS: tuple[Plant, ...] = (
     *plants_inputs.PLANTS,
     *plants_sides.PLANTS,
 )
-FAST_FAULTS, FAST_HARMLESS = 40, 24
+FAST_FAULTS, FAST_HARMLESS = 36, 16
 
 
 @cache

@@ -83,6 +83,7 @@ def test_a_faulty_oracle_is_told_from_the_pipeline_and_its_dumps_can_be_read_aga
     assert inferred["culprit"]["module"] == "model.model.layers.1.mlp.up_proj"
 
 
+@pytest.mark.full
 def test_what_an_earlier_run_left_is_replaced_only_if_asked_for(tmp_path: Path) -> None:
     (tmp_path / "my_oracle.py").write_text(ORACLE)
     sides = ("--pipeline", "tiny-random/llama", "--candidate", "torch@my_oracle.py:FAULTY")

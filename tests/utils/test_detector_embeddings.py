@@ -111,6 +111,7 @@ def test_another_model_than_the_indexs_is_refused(place):
     assert f"the index was embedded by {place / 'sentence'} with mean pooling" in done.stderr
 
 
+@pytest.mark.full
 def test_another_pooling_is_refused(place, tmp_path):
     index = copied_index(place, tmp_path)
     info = json.loads((index / "index.json").read_text())
@@ -120,6 +121,7 @@ def test_another_pooling_is_refused(place, tmp_path):
     assert "with last pooling" in done.stderr
 
 
+@pytest.mark.full
 def test_a_model_that_cannot_be_loaded_is_named(place):
     done = query(place, "--embedding-model", "nobody/no-such-model")
     assert done.returncode == 2
@@ -153,6 +155,7 @@ def test_an_index_that_does_not_say_how_it_was_made_is_taken_with_a_warning(plac
     assert "embedding:\n    apple::rotate_half (1.0000)\n" in block
 
 
+@pytest.mark.full
 def test_such_an_index_of_another_width_is_refused(place, foreign):
     make_sentence_model(place / "other", width=36)
     done = query(place, "--embedding-model", place / "other", index=foreign)

@@ -146,7 +146,7 @@ PLANTS: dict[str, tuple[Callable[[Any], None], str, str]] = {
 }
 
 
-ALWAYS = {"scale in steps", "prefix", "key heads", "one head", "fixed point"}
+ALWAYS = {"prefix", "key heads", "fixed point"}
 
 
 @pytest.mark.parametrize(
