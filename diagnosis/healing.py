@@ -19,7 +19,6 @@ from diagnosis.not_passed_on import damage_of
 from diagnosis.rounding import excess_error, widened
 
 CONSTANT_SHIFT = "a constant is added to all logits of a row, which changes no probability"
-_GONE = "the difference is gone at"
 _OTHER_LIST = (
     "the list of hidden states is another one, as where one side leaves out the embedding or the "
     "final norm"
@@ -61,7 +60,7 @@ def harmless_differences(
         damaged = _damaged(healed, rest)
         for name in healed.tensors:
             if rest.pop(name, None) is not None:
-                yield Harmless(tensor=name, reason=_reason(name, healed, damaged))
+                yield _cleared(name, healed, damaged)
 
 
 def without_absorbed(harmless: Collection[Harmless]) -> tuple[Harmless, ...]:
@@ -73,7 +72,7 @@ def without_absorbed(harmless: Collection[Harmless]) -> tuple[Harmless, ...]:
     Args:
         harmless: what was found.
     """
-    return tuple(item for item in harmless if not item.reason.startswith(_GONE))
+    return tuple(item for item in harmless if not item.is_absorbed)
 
 
 def _damaged(healed: _Healed, known: Mapping[str, Check]) -> dict[str, str]:
@@ -88,16 +87,20 @@ def _damaged(healed: _Healed, known: Mapping[str, Check]) -> dict[str, str]:
     return {name: said for name, said in found.items() if said is not None}
 
 
-def _reason(name: str, healed: _Healed, damaged: Mapping[str, str]) -> str:
+def _cleared(name: str, healed: _Healed, damaged: Mapping[str, str]) -> Harmless:
     if name in damaged:
-        return (
+        reason = (
             f"{damaged[name]}: {healed.where} and what follows rest on the reference's, so the "
             "dump is wrong there and not what was computed"
         )
+        return Harmless(tensor=name, reason=reason)
     if damaged and name in healed.consequences:
         first = next(iter(damaged))
-        return f"right by itself: it rests on other values than the dump holds of {first}"
-    return f"{_GONE} {healed.where}"
+        reason = f"right by itself: it rests on other values than the dump holds of {first}"
+        return Harmless(tensor=name, reason=reason)
+    return Harmless(
+        tensor=name, reason=f"the difference is gone at {healed.where}", is_absorbed=True
+    )
 
 
 def _is_no_number(check: Check) -> bool:

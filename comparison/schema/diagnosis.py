@@ -171,10 +171,12 @@ class Harmless:
     Attributes:
         tensor: by the reference's name.
         reason: why it does no harm.
+        is_absorbed: whether it only is no longer seen further on, where more is added to it.
     """
 
     tensor: str
     reason: str
+    is_absorbed: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from diagnosis.causes.search import Finding
+from diagnosis.causes.trying import Finding
 
 # By cause, how often it was named rightly, and how often at all, on the 170 faults of the third
 # part of the benchmark: these were written blind to the causes, and judged once.

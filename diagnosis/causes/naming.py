@@ -11,8 +11,9 @@ from comparison.schema.diagnosis import Cause
 from diagnosis.causes.advice import ADVICE
 from diagnosis.causes.confidence import of_finding, share_of
 from diagnosis.causes.region import Region
-from diagnosis.causes.search import CANNOT_RUN, Explanation, Finding, explain
+from diagnosis.causes.search import Explanation, explain
 from diagnosis.causes.table import SIGNS, TRIALS
+from diagnosis.causes.trying import CANNOT_RUN, Finding
 from diagnosis.checks import Check, Checker
 
 # What other weights may look like from behind.

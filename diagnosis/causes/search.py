@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import assert_never
 
 import numpy as np
 
-from comparison.numerics.dtypes import Array
-from diagnosis.causes.fitting import fitted
 from diagnosis.causes.judging import Judged
-from diagnosis.causes.module_calls import ModuleCall
 from diagnosis.causes.region import Region
-from diagnosis.causes.scopes import Scopes, cause_in, scopes_of
+from diagnosis.causes.scoped_search import in_scopes
 from diagnosis.causes.trial import (
     Change,
     FittedTrial,
@@ -26,45 +22,12 @@ from diagnosis.causes.trial import (
     Trial,
     Trials,
 )
+from diagnosis.causes.trying import Finding, tried
 
-# What a module, or an array, says to a change that does not fit it.
-CANNOT_RUN = (RuntimeError, ValueError, TypeError, IndexError, AttributeError, KeyError)
 _OF_FLOATS = frozenset({"bias", "cast", "clip", "quantization", "scale", "soft_cap"})
-_OF_ATTENTION = frozenset({
-    "decode_cache", "gqa_order", "mask", "position_ids", "quantization", "rope_frequency",
-    "rope_layout", "rope_partial", "rope_precision", "scale", "sliding_window", "soft_cap",
-})  # fmt: skip
 _BEST = 2  # single hypotheses on which others are tried
 _MUCH = 0.7  # of the error; what leaves more over is no half of an explanation
 _NO_CAST = 0.02  # relative error; half precision errs by less than that, and casts are many
-_SAME = 1e-4  # relative; a fitted number that near to the neutral one changes nothing
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
-    """A hypothesis that was tried.
-
-    Attributes:
-        cause: id of the cause.
-        says: what the candidate seems to have done.
-        expects: what the reference does; empty where `says` tells it.
-        residual: what it leaves over, in units of rounding.
-        explained: whether rounding explains all that it leaves over.
-        numbers: how many numbers were taken from the candidate's own output.
-        in_longest_row: as in Judged.
-        value: the fitted number.
-        change: makes the change again; None for one of the output.
-    """
-
-    cause: str
-    says: str
-    expects: str
-    residual: float
-    explained: bool
-    numbers: int
-    in_longest_row: bool = False
-    value: float | None = None
-    change: Change | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +66,7 @@ def explain(region: Region, table: Sequence[Trials], signs: Sequence[Signs]) -> 
         kept, helpful = _singles(region, every)
         reproducing = [finding for finding in kept if finding.explained]
         if not reproducing:
-            reproducing = list(_in_scopes(region, every))
+            reproducing = list(in_scopes(region, every))
         if not reproducing:
             reproducing = list(_in_pairs(region, helpful, kept, before))
     rest = [finding for finding in kept if finding.residual < 0.5 * before.residual]
@@ -133,7 +96,7 @@ def _singles(region: Region, every: Iterable[Trial]) -> tuple[list[Finding], lis
             continue  # a change that takes a number has more to fit with, and takes longer
         if trial.cause == "cast" and _is_settled(region, kept):
             continue
-        finding = _tried(region, trial)
+        finding = tried(region, trial)
         if finding is not None:
             kept.append(finding)
             helpful.append(trial)
@@ -162,157 +125,6 @@ def _seen(region: Region, signs: Iterable[Signs]) -> Iterator[Sign]:
         yield from look(region)
 
 
-def _tried(region: Region, trial: Trial) -> Finding | None:
-    match trial:
-        case RunTrial():
-            if not _helps(region, trial.change):
-                return None
-            judged = _judged(region, trial.change)
-            if judged is None:
-                return None
-            return replace(_finding(trial, judged, change=trial.change), numbers=trial.numbers)
-        case FittedTrial():
-            return _fitted(region, trial)
-        case OutputTrial():
-            return _of_output(region, trial)
-        case _:
-            assert_never(trial)
-
-
-def _helps(region: Region, change: Change) -> bool:
-    """Tell whether a change brings the worst row nearer to the candidate's values at all."""
-    call, places = region.worst_call
-    values = _values(region, change, calls=[call])
-    new = None if values is None else values.get(region.first.name)
-    target, exact = region.target[places], region.exact[places]
-    if new is None or new.shape != target.shape:
-        return False
-    with np.errstate(all="ignore"):
-        return not np.nansum((new - target) ** 2) >= np.nansum((exact - target) ** 2)
-
-
-def _judged(region: Region, change: Change) -> Judged | None:
-    values = _values(region, change)
-    return None if values is None else region.judge(values)
-
-
-def _values(
-    region: Region, change: Change, *, calls: Sequence[ModuleCall] | None = None
-) -> Mapping[str, Array] | None:
-    """Run with a change; None where the module cannot run so, as with a weight of another shape."""
-    try:
-        with np.errstate(all="ignore"):
-            return region.values(change, calls=calls)
-    except CANNOT_RUN:
-        return None
-
-
-def _fitted(region: Region, trial: FittedTrial) -> Finding | None:
-    call, places = region.worst_call
-    name, target = region.first.name, region.target[places]
-
-    def predict(value: float) -> Array | None:
-        values = _values(region, lambda: trial.change(value), calls=[call])
-        found = None if values is None else values.get(name)
-        return found if found is not None and found.shape == target.shape else None
-
-    value = fitted(predict, target, trial.starts)
-    if value is None or _is_neutral(value, trial.neutral):
-        return None
-    value = _plain(value)
-    judged = _judged(region, lambda: trial.change(value))
-    if judged is None:
-        return None
-    finding = _finding(trial, judged, change=lambda: trial.change(value))
-    return replace(finding, value=value, numbers=1, says=finding.says.format(value=f"{value:.6g}"))
-
-
-def _of_output(region: Region, trial: OutputTrial) -> Finding | None:
-    try:
-        with np.errstate(all="ignore"):
-            values = trial.predict(region.exact)
-    except CANNOT_RUN:
-        return None
-    if values.shape != region.target.shape or _loses_numbers(values, region.exact):
-        return None
-    judged = region.judge({region.first.name: values})
-    return replace(_finding(trial, judged, change=None), numbers=trial.numbers, value=trial.value)
-
-
-def _loses_numbers(values: Array, exact: Array) -> bool:
-    return bool(np.any(~np.isfinite(values) & np.isfinite(exact)))
-
-
-def _finding(trial: Trial, judged: Judged, *, change: Change | None) -> Finding:
-    where = " (in the longest row; the others are padded)" if judged.in_longest_row else ""
-    return Finding(
-        cause=trial.cause,
-        says=trial.says + where,
-        expects=trial.expects,
-        residual=judged.residual,
-        explained=judged.explained,
-        numbers=0,
-        in_longest_row=judged.in_longest_row,
-        change=change,
-    )
-
-
-def _in_scopes(region: Region, every: Sequence[Trial]) -> Iterator[Finding]:
-    """Try all where an attention is wrong, and leave it be where it is right."""
-    scopes = scopes_of(region)
-    if scopes is None:
-        return
-    for trial in every:
-        if trial.cause in _OF_ATTENTION:
-            found = _in_scope(region, scopes, trial)
-            if found is not None and found.explained:
-                yield found
-
-
-def _in_scope(region: Region, scopes: Scopes, trial: Trial) -> Finding | None:
-    value: float | None = None
-    match trial:
-        case RunTrial():
-            change = trial.change
-        case FittedTrial():
-            value = _fitted_in_scope(region, scopes, trial)
-            if value is None or _is_neutral(value, trial.neutral):
-                return None
-            change = partial(trial.change, _plain(value))
-        case OutputTrial():
-            return None
-        case _:
-            assert_never(trial)
-    call, places = region.worst_call
-    near = (_values(region, change, calls=[call]) or {}).get(region.first.name)
-    if near is None or not scopes.explained_by(near, places):
-        return None
-    new = (_values(region, change) or {}).get(region.first.name)
-    scope = None if new is None or new.shape != region.exact.shape else scopes.of(new)
-    if new is None or scope is None:
-        return None
-    cause = cause_in(scope, trial.cause)
-    if cause is None:
-        return None
-    says = trial.says if value is None else trial.says.format(value=f"{_plain(value):.6g}")
-    judged = region.judge({region.first.name: scopes.mixed(scope, new)})
-    found = _finding(replace(trial, cause=cause, says=says + scope.says), judged, change=None)
-    return replace(found, numbers=0 if value is None else 1, value=value)
-
-
-def _fitted_in_scope(region: Region, scopes: Scopes, trial: FittedTrial) -> float | None:
-    call, places = region.worst_call
-    target = region.target[places]
-
-    def predict(value: float) -> Array | None:
-        values = _values(region, partial(trial.change, value), calls=[call])
-        found = (values or {}).get(region.first.name)
-        fits = found is not None and found.shape == target.shape
-        return scopes.taken(found, places) if found is not None and fits else None
-
-    return fitted(predict, scopes.taken(target, places), trial.starts)
-
-
 def _in_pairs(
     region: Region, helpful: Sequence[Trial], kept: Sequence[Finding], before: Judged
 ) -> Iterator[Finding]:
@@ -325,7 +137,7 @@ def _in_pairs(
             if trial.cause == "cast" and _left(region, best, before) > _NO_CAST:
                 continue
             other = _on_top(best.change, trial)
-            found = None if other is None else _tried(region, other)
+            found = None if other is None else tried(region, other)
             if found is None or not found.explained or trial.cause == best.cause:
                 continue
             yield replace(
@@ -364,16 +176,3 @@ def _both(first: Change, second: Change) -> Change:
         return stack
 
     return change
-
-
-def _is_neutral(value: float, neutral: float | None) -> bool:
-    return neutral is not None and abs(value - neutral) <= _SAME * max(abs(neutral), _SAME)
-
-
-def _plain(value: float) -> float:
-    """Take the round number nearby where there is one: 2 for 1.9999999."""
-    for digits in (1, 2, 3):
-        near = float(f"{value:.{digits}g}")
-        if abs(value - near) <= 1e-6 * abs(value):
-            return near
-    return value

@@ -141,6 +141,7 @@ def test_heads_in_another_order_do_no_harm() -> None:
     changed = {item.tensor.rpartition(".")[2] for item in found.harmless}
     assert changed == {"q_proj-output", "o_proj-output"}
     assert all("the difference is gone at" in item.reason for item in found.harmless)
+    assert all(item.is_absorbed for item in found.harmless)
 
 
 @contextmanager

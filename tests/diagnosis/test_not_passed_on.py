@@ -61,6 +61,7 @@ def test_several_damaged_values_are_counted(model: Any, tmp_path: Path) -> None:
     damaged(model, tmp_path, name, (0, 5, 3), (0, 5, 4), (1, 6, 0))
     found = diff_models(model, tmp_path)
     reason = next(item.reason for item in found.harmless if item.tensor == name)
+    assert not any(item.is_absorbed for item in found.harmless if item.tensor == name)
     assert reason.startswith("3 of ")
     assert "values differ, the first at row 0, token 5, channel 3" in reason
     assert "and were not passed on" in reason
@@ -75,4 +76,5 @@ def test_a_norm_that_is_folded_into_what_follows_is_passed_on(model: Any) -> Non
     assert found.verdict is Judgement.AGREE
     assert found.harmless
     assert all("the difference is gone at" in item.reason for item in found.harmless)
+    assert all(item.is_absorbed for item in found.harmless)
     assert "not passed on" not in found.sentence
