@@ -278,6 +278,7 @@ class _Diagnosing:
             growth=tuple(growth_of(checks, unbroken)),
             choices=tuple(token_choices(unbroken, self._calls)),
             missing=missing,
+            unpaired=tuple(item.tensor for item in candidate.pairing.unpaired),
             notes=notes,
         )
         return sentence_of(draft)

@@ -160,6 +160,7 @@ def _draft(
             for pair, error in errors
         ),
         missing=() if enough else ("a part of the dumps could not be compared",),
+        unpaired=tuple(item.tensor for item in compared.unpaired),
         notes=(*compared.notes, *reference.notes, *candidate.notes, _NOTE),
     )
 

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from comparison.report.names import printable
 from comparison.report.operation_text import operation_lines
+from comparison.report.unpaired_text import unpaired_summary
 from comparison.schema.diagnosis import (
     ConfigField,
     Diagnosis,
@@ -41,6 +42,7 @@ def diagnosis_lines(diagnosis: Diagnosis) -> Iterator[str]:
     if len(diagnosis.missing) > _LISTED:
         yield f"not checked: {len(diagnosis.missing) - _LISTED} more, see --json"
     yield from (f"note: {printable(note)}" for note in diagnosis.notes)
+    yield from unpaired_summary(diagnosis.unpaired)
 
 
 def _cause_lines(diagnosis: Diagnosis) -> Iterator[str]:

@@ -5,40 +5,58 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
 from comparison.report.names import printable
-from comparison.schema.comparison import Comparison, Unpaired
+from comparison.schema.comparison import Comparison, UnpairedTensor
 from comparison.schema.outcome import Side
-from comparison.schema.tensor_entry import TensorEntry
 
 _LAYER_NUMBER = re.compile(r"(?<=\.)([0-9]{1,9})(?=[.-])")
 _Place = tuple[int | None, int]  # rank and step
+_Reasons = dict[str, list[UnpairedTensor]]
+_NAMED = 2
 
 
 def unpaired_lines(comparison: Comparison) -> Iterator[str]:
     """List all tensors without counterpart: by side and reason, layers and steps as ranges."""
-    for side in Side:
-        items = [item for item in comparison.unpaired if item.side is side]
-        if not items:
-            continue
+    for side, reasons in _by_side(item.tensor for item in comparison.unpaired):
         yield ""
-        yield f"Only in the {side}: {len(items)} tensor(s)"
-        by_reason: defaultdict[str, list[Unpaired]] = defaultdict(list)
-        for item in items:
-            by_reason[item.reason].append(item)
-        for reason, group in by_reason.items():
+        yield _heading(side, reasons)
+        for reason, group in reasons.items():
             yield f"  {len(group)}: {printable(reason)}"
-            yield from (f"    {line}" for line in _fold(item.entry for item in group))
+            yield from (f"    {line}" for line in _fold(group))
 
 
-def _fold(entries: Iterable[TensorEntry]) -> Iterator[str]:
+def unpaired_summary(tensors: Iterable[UnpairedTensor]) -> Iterator[str]:
+    """Count tensors by side and reason, a line each, and name the first ones."""
+    for side, reasons in _by_side(tensors):
+        yield ""
+        yield _heading(side, reasons)
+        for reason, group in reasons.items():
+            names = list(_fold(group))
+            shown = "; ".join(names[:_NAMED])
+            more = f"; {len(names) - _NAMED} more kinds" if len(names) > _NAMED else ""
+            yield f"  {len(group)}: {printable(reason)} ({shown}{more})"
+
+
+def _heading(side: Side, reasons: _Reasons) -> str:
+    return f"Only in the {side}: {sum(map(len, reasons.values()))} tensor(s)"
+
+
+def _by_side(tensors: Iterable[UnpairedTensor]) -> Iterator[tuple[Side, _Reasons]]:
+    found: dict[Side, _Reasons] = {side: defaultdict(list) for side in Side}
+    for item in tensors:
+        found[item.side][item.reason].append(item)
+    return ((side, reasons) for side, reasons in found.items() if reasons)
+
+
+def _fold(tensors: Iterable[UnpairedTensor]) -> Iterator[str]:
     """Write names that differ only in the layer and step as one line; no name is dropped."""
     places: defaultdict[tuple[str, int | None], set[_Place]] = defaultdict(set)
-    for entry in entries:
-        match = _LAYER_NUMBER.search(entry.name)
-        template, layer = entry.name, None
+    for item in tensors:
+        match = _LAYER_NUMBER.search(item.tensor)
+        template, layer = item.tensor, None
         if match is not None:
-            template = f"{entry.name[: match.start()]}\0{entry.name[match.end() :]}"
+            template = f"{item.tensor[: match.start()]}\0{item.tensor[match.end() :]}"
             layer = int(match[1])
-        places[template, layer].add((entry.rank, entry.step))
+        places[template, layer].add((item.rank, item.step))
     layers: defaultdict[tuple[str, frozenset[_Place]], list[int | None]] = defaultdict(list)
     for (template, layer), where in places.items():
         layers[template, frozenset(where)].append(layer)

@@ -6,6 +6,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import assert_never
 
+from comparison.schema.estimate import Estimated
 from comparison.schema.html_summary import html_summary
 from comparison.schema.outcome import (
     Compared,
@@ -31,7 +32,11 @@ class Finding(StrEnum):
     AGREES = "agrees"  # within the tolerance
     MEASURED = "measured"  # no tolerance was given, and no attribute differs
     DIFFERS = "differs"  # beyond tolerance, or shape, dtype or NaN class differ
+    UNDECIDED = "undecided"  # a tolerance was given, and sketches cannot tell
     NOT_COMPARED = "not compared"
+
+
+_OPEN = (Finding.NOT_COMPARED, Finding.UNDECIDED)
 
 
 class Verdict(StrEnum):
@@ -72,12 +77,33 @@ class Pair:
         match self.outcome:
             case Compared() as compared:
                 return _finding_of_compared(compared)
+            case Estimated() as estimated:
+                return _finding_of_estimated(estimated)
             case ShapeDiffers() | KindDiffers():
                 return Finding.DIFFERS
             case NotComparable():
                 return Finding.NOT_COMPARED
             case _:
                 assert_never(self.outcome)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnpairedTensor:
+    """A tensor without a counterpart, on which no verdict rests.
+
+    Attributes:
+        side: which side has it.
+        tensor: its name there.
+        step: the step that it is of.
+        rank: the rank that it is of; None where there is one only.
+        reason: why it has no counterpart.
+    """
+
+    side: Side
+    tensor: str
+    step: int
+    rank: int | None
+    reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +119,17 @@ class Unpaired:
     side: Side
     entry: TensorEntry
     reason: str
+
+    @property
+    def tensor(self) -> UnpairedTensor:
+        """The same apart from its file."""
+        return UnpairedTensor(
+            side=self.side,
+            tensor=self.entry.name,
+            step=self.entry.step,
+            rank=self.entry.rank,
+            reason=self.reason,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,7 +206,7 @@ class Comparison:
         return (
             bool(self.unreadable)
             or not (self.reference.complete and self.candidate.complete)
-            or any(pair.finding is Finding.NOT_COMPARED for pair in self.pairs)
+            or any(pair.finding in _OPEN for pair in self.pairs)
         )
 
     @property
@@ -229,7 +266,17 @@ def _finding_of_compared(compared: Compared) -> Finding:
             return Finding.MEASURED
 
 
+def _finding_of_estimated(estimated: Estimated) -> Finding:
+    if estimated.certain:
+        return Finding.DIFFERS
+    if not estimated.is_judged:
+        return Finding.MEASURED
+    return Finding.AGREES if estimated.identical else Finding.UNDECIDED
+
+
 def _figures(pair: Pair) -> tuple[object, object]:
+    if isinstance(pair.outcome, Estimated):
+        return None, pair.outcome.relative_l2.value
     metrics = getattr(pair.outcome, "metrics", None)
     if not isinstance(metrics, Metrics):
         return None, None

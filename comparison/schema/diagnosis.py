@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, assert_never
 
+from comparison.schema.comparison import UnpairedTensor
 from comparison.schema.html_summary import html_summary
 from comparison.schema.outcome import Side
 
@@ -344,6 +345,7 @@ class Diagnosis:
         choices: tokens that the sides choose differently.
         coverage: what it rests on.
         missing: what could not be checked, and why; the reason where it is inconclusive.
+        unpaired: tensors of either side that have no counterpart.
         notes: what a reader should know.
         config_audit: fields of the configuration that do not reach the candidate; None where
             that was not asked for.
@@ -367,6 +369,7 @@ class Diagnosis:
     growth: tuple[Growth, ...] = ()
     choices: tuple[TokenChoice, ...] = ()
     missing: tuple[str, ...] = ()
+    unpaired: tuple[UnpairedTensor, ...] = ()
     notes: tuple[str, ...] = ()
     config_audit: tuple[ConfigField, ...] | None = None
     calibration: Calibration | None = None

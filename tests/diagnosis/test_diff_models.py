@@ -11,6 +11,7 @@ import torch
 
 from comparison.schema.diagnosis import Judgement
 from comparison.schema.errors import BadInputError
+from comparison.schema.outcome import Side
 from diagnosis.diff_models import DiffOptions, diff_models
 from diagnosis.side_runs import RunOptions
 from tests.test_common.tiny_models import ROWS, tiny_bert, tiny_gemma3, tiny_llama, tiny_qwen3
@@ -205,6 +206,23 @@ def test_a_damaged_file_is_no_agreement(tmp_path: Path) -> None:
     assert (found.verdict, found.exit_code) == (Judgement.INCONCLUSIVE, 2)
     assert "cannot be read" in found.sentence
     assert "model.lm_head-output.pt" in found.sentence
+
+
+def test_what_has_no_counterpart_is_listed_on_both_sides(tmp_path: Path) -> None:
+    model = tiny_llama()
+    diff_models(model, copy.deepcopy(model), ROWS, options=DiffOptions(output=tmp_path))
+    step = tmp_path / "candidate" / "1"
+    (step / "model.model.layers.1.mlp.up_proj-output.pt").rename(step / "stranger-output.pt")
+    names = step / "tensor_names.txt"
+    names.write_text(
+        names.read_text().replace("model.model.layers.1.mlp.up_proj-output\n", "stranger-output\n")
+    )
+    found = diff_models(model, tmp_path / "candidate", ROWS)
+    listed = {(item.side, item.step, item.tensor) for item in found.unpaired}
+    assert (Side.CANDIDATE, 1, "stranger-output") in listed
+    assert (Side.REFERENCE, 1, "model.model.layers.1.mlp.up_proj-output") in listed
+    assert found.coverage.unpaired == sum(item.side is Side.CANDIDATE for item in found.unpaired)
+    assert all(item.reason for item in found.unpaired)
 
 
 def test_plain_modules_are_diffed_on_tensors() -> None:
