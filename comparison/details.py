@@ -48,6 +48,8 @@ def compare_with_details(
     options = options or CompareOptions()
     keeper = DetailKeeper(tolerance=options.tolerance, named=named)
     result = compare(reference, candidate, options, look=keeper.look, progress=progress)
+    if not keeper.details():  # as of sketches, which show nothing in small
+        return result, {}
     keeper.sizes = sizes_of(*(open_dump(path).manifest for path in (reference, candidate)))
     return result, keeper.details()
 

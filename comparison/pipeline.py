@@ -1,6 +1,7 @@
 """Comparing two dumps: open, pair, align, measure."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -15,6 +16,12 @@ from comparison.align.rows import Aligned, Layout, align_arrays
 from comparison.align.shards import join_aligned
 from comparison.chunks import joined_chunks, skipped_tokens
 from comparison.numerics.dtypes import Array
+from comparison.numerics.fused import (
+    TENSOR_BYTES,
+    WORTH_COMPILING_BYTES,
+    WORTH_LOADING_BYTES,
+    FusedKernel,
+)
 from comparison.numerics.metrics import measure_blocks
 from comparison.pair_reader import PairReader, ReadPair
 from comparison.rank_parts import UnknownBlocksError
@@ -24,6 +31,8 @@ from comparison.schema.manifest import Padding
 from comparison.schema.outcome import NotComparable, Outcome, ShapeDiffers, Side
 from comparison.schema.tolerance import Tolerance
 from comparison.store.dump import Dump, open_dump
+from comparison.store.file_stamp import FileStamps
+from comparison.store.sketch_dump import holds_sketches
 
 Progress = Callable[[int, int, int], None]
 Look = Callable[[Pair, Aligned], None]
@@ -38,12 +47,15 @@ class CompareOptions:
         allow_reshape: compare tensors of equal element count and different shape.
         reference_engine: engine of the reference, where there is no manifest to tell.
         candidate_engine: engine of the candidate, where there is no manifest to tell.
+        kernels: folder for compiled code, which large dumps are measured with; None measures all
+            by NumPy.
     """
 
     tolerance: Tolerance | None = None
     allow_reshape: bool = False
     reference_engine: str | None = None
     candidate_engine: str | None = None
+    kernels: Path | None = None
 
 
 def compare(
@@ -62,7 +74,8 @@ def compare(
         options: how to compare; None measures without a verdict.
         progress: called after each pair with the number of pairs done, of all pairs, and of the
             bytes that were read of both sides.
-        look: is shown each pair that was measured, with both sides as they were compared.
+        look: is shown each pair that was measured, with both sides as they were compared; none
+            where a side holds sketches.
 
     Returns:
         All pairs, measured or not, and all tensors that are left over.
@@ -72,7 +85,11 @@ def compare(
             in one message.
     """
     options = options or CompareOptions()
-    run = _Run(*_open_both(reference, candidate), options, look)
+    if holds_sketches(reference) or holds_sketches(candidate):
+        from comparison.sketch_comparison import compare_sketches  # it builds on this module
+
+        return compare_sketches(reference, candidate, options, progress=progress)
+    run = DumpRun(*_open_both(reference, candidate), options, look)
     pairing = run.pair()
     pairs: list[Pair] = []
     unpaired: list[Unpaired] = []
@@ -103,7 +120,7 @@ def _open_both(reference: Path, candidate: Path) -> tuple[Dump, Dump]:
     return dumps[0], dumps[1]
 
 
-class _Run:
+class DumpRun:
     """Two open dumps and how to compare them."""
 
     def __init__(
@@ -117,9 +134,11 @@ class _Run:
         )
         self._order_known = reference.order_known or candidate.order_known
         self._reader = PairReader(reference, candidate)
+        self._kernel = _load_kernel(options.kernels, (reference, candidate))
         self.bytes_read = 0
 
     def pair(self) -> Pairing:
+        """Find what means the same on both sides."""
         reference, candidate = self._reference, self._candidate
         lone = [d for d in (reference, candidate) if d.is_file and len(d.entries) == 1]
         if len(lone) == 2:
@@ -131,6 +150,7 @@ class _Run:
         return pair_tensors(*listings)
 
     def unlike_copies(self, planned: PlannedPair) -> list[PlannedPair]:
+        """Plan pairs of further ranks that should hold copies of this one's, and do not."""
         return self._reader.unlike_copies(planned)
 
     def compare_pair(self, planned: PlannedPair) -> Pair:
@@ -143,6 +163,7 @@ class _Run:
         adjustments: tuple[str, ...] = ()
         aligned: Aligned | ShapeDiffers | NotComparable | None = None
         outcome: Outcome
+        files = FileStamps((planned.reference.path, planned.candidate.path))
         try:
             read = self._reader.read(planned)
             reference_shape, candidate_shape = read.reference.shape, read.candidate.shape
@@ -152,6 +173,7 @@ class _Run:
             else:
                 aligned = self._align_pair(read, planned)
                 outcome = self._measure(aligned)
+                files.check()
                 if isinstance(aligned, Aligned):
                     adjustments = (*read.note_joined(), *aligned.adjustments)
         except BadInputError as error:
@@ -174,15 +196,22 @@ class _Run:
     def _align_pair(
         self, read: ReadPair, planned: PlannedPair
     ) -> Aligned | ShapeDiffers | NotComparable:
-        whole = self._align(read.reference, read.candidate, planned)
+        whole = self.align(read.reference, read.candidate, planned)
         if not isinstance(whole, Aligned) or read.split_by is None:
             return whole
-        pieces = [self._align(*piece, planned) for piece in read.pieces]
+        pieces = [self.align(*piece, planned) for piece in read.pieces]
         return join_aligned(whole, pieces, axis=read.axis)
 
-    def _align(
+    def align(
         self, reference: Array, candidate: Array, planned: PlannedPair
     ) -> Aligned | ShapeDiffers | NotComparable:
+        """Bring two arrays to one shape, by what both manifests say of rows.
+
+        Args:
+            reference: of any dtype, in the layout of the reference's tensor.
+            candidate: the same of the candidate's.
+            planned: which tensors they are of.
+        """
         lengths = _lengths(self._reference), _lengths(self._candidate)
         return align_arrays(
             reference,
@@ -206,7 +235,10 @@ class _Run:
         if not isinstance(aligned, Aligned):
             return aligned
         return measure_blocks(
-            aligned.blocks, shape=aligned.shape, tolerance=self._options.tolerance
+            aligned.blocks,
+            shape=aligned.shape,
+            tolerance=self._options.tolerance,
+            kernel=self._kernel,
         )
 
     def result(self, pairs: tuple[Pair, ...], unpaired: tuple[Unpaired, ...]) -> Comparison:
@@ -227,15 +259,17 @@ class _Run:
                 for u in unpaired
                 if u.entry in problems
             ),
-            notes=tuple(self._notes()),
+            notes=tuple(self.notes()),
             order_known=self._order_known,
         )
 
     def _told(self, unpaired: Unpaired) -> Unpaired:
         """Say what became of a tensor of a further rank."""
+        if _in_part(self._reference) or _in_part(self._candidate):
+            unpaired = replace(unpaired, is_gap=False)
         fate = self._reader.ranks[unpaired.side].fate(unpaired.entry)
         if fate is not None:
-            return replace(unpaired, reason=fate)
+            return replace(unpaired, reason=fate, is_gap=False)
         other = Side.CANDIDATE if unpaired.side is Side.REFERENCE else Side.REFERENCE
         if self._reader.ranks[other].first_lacks:
             reason = f"{unpaired.reason} in its first rank, which lacks some that other ranks have"
@@ -252,7 +286,8 @@ class _Run:
             notes=(*dump.notes, *lacks),
         )
 
-    def _notes(self) -> list[str]:
+    def notes(self) -> list[str]:
+        """Say what a reader should know about the two dumps together."""
         notes = []
         for side, parts in self._reader.ranks.items():
             done = "parts were joined" if parts.joined else ""
@@ -273,6 +308,22 @@ class _Run:
         return notes
 
 
+def _load_kernel(folder: Path | None, dumps: tuple[Dump, Dump]) -> FusedKernel | None:
+    """Load the compiled code, if the dumps are large enough to gain by it."""
+    if folder is None:
+        return None
+    paths = {entry.path for dump in dumps for entry in dump.entries}
+    size_bytes = sum(len(dump.entries) for dump in dumps) * TENSOR_BYTES
+    for path in paths:
+        if size_bytes >= WORTH_COMPILING_BYTES:
+            break
+        with suppress(OSError):  # told where it is read
+            size_bytes += path.stat().st_size
+    if size_bytes < WORTH_LOADING_BYTES:
+        return None
+    return FusedKernel.load(folder, compile_anew=size_bytes >= WORTH_COMPILING_BYTES)
+
+
 def _parts(planned: PlannedPair) -> tuple[Unpaired, Unpaired]:
     """List a pair of which one side is a part as unpaired."""
     reason = "one side is split over ranks, and fused, so that the parts do not tell how they join"
@@ -280,6 +331,12 @@ def _parts(planned: PlannedPair) -> tuple[Unpaired, Unpaired]:
         Unpaired(side=Side.REFERENCE, entry=planned.reference, reason=reason),
         Unpaired(side=Side.CANDIDATE, entry=planned.candidate, reason=reason),
     )
+
+
+def _in_part(dump: Dump) -> bool:
+    """Tell whether the user had a part of the run captured only."""
+    options = {} if dump.manifest is None else dump.manifest.options
+    return bool(options.get("filter")) or options.get("steps") is not None
 
 
 def _engine(dump: Dump, given: str | None) -> str | None:

@@ -117,10 +117,22 @@ class RankParts:
         shards = self._shards(entry)
         if not isinstance(shards, list):
             return shards
-        split = split_of(entry.name, shards, axis=axis)
+        split = split_of(entry.name, shards, axis=axis, given=self._given(entry))
         if split is None:
             raise UnknownBlocksError
         return split
+
+    def _given(self, entry: TensorEntry) -> Shape | None:
+        """Return the shape of what the module of an input gives, where the same rank has that."""
+        module, _, side = entry.name.rpartition("-")
+        if not side.startswith("input"):
+            return None
+        outputs = self._entries.get((entry.step, f"{module}-output", entry.key), ())
+        output = next((peer for peer in outputs if peer.rank == entry.rank), None)
+        try:
+            return None if output is None else self._read(output).shape
+        except BadInputError:  # it is told of where it is compared
+            return None
 
     def fused_part(self, entry: TensorEntry, place: slice) -> Split | Problem:
         """Find one part of a fused projection, of which each rank holds its own.

@@ -14,7 +14,6 @@ Keys are the reference's tensors, values the candidate's; a pair holds in every 
 from __future__ import annotations
 
 import difflib
-import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,6 +24,8 @@ from comparison.align.fused import FusedPart
 from comparison.align.pairing import Pairing, PlannedPair
 from comparison.schema.errors import BadInputError, CorruptFileError
 from comparison.schema.tensor_entry import TensorEntry
+from comparison.store.json_text import parse_json
+from comparison.store.regular_file import read_regular
 
 _LARGEST_FILE = 64 << 20
 _SHOWN = 5
@@ -59,15 +60,16 @@ def read_map(path: Path) -> NameMap:
             raise BadInputError(f"expected a map, a JSON file, found {kind} at {path}")
         if path.stat().st_size > _LARGEST_FILE:
             raise CorruptFileError(f"{path} is larger than {_LARGEST_FILE >> 20} MiB: no map")
-        value: Any = json.loads(
-            path.read_text(encoding="utf-8"), object_pairs_hook=_object_without_twins
-        )
+        text = read_regular(path, most_bytes=_LARGEST_FILE)
+        value: Any = parse_json(text, make_object=_object_without_twins)
     except _TwiceError as error:
         raise CorruptFileError(f"{path}: {error}") from None
+    except BadInputError:
+        raise
     except OSError as error:
         raise BadInputError(f"cannot read {path}: {error.strerror or error}") from error
-    except (ValueError, RecursionError) as error:
-        raise CorruptFileError(f"{path} is not JSON: {error}") from error
+    except ValueError as error:
+        raise CorruptFileError(f"{path} is not JSON: {error!s:.200}") from error
     if not isinstance(value, dict):
         raise CorruptFileError(f"{path}: expected an object of the reference's tensors")
     names = {name: _counterpart(path, name, item) for name, item in value.items()}
@@ -98,8 +100,9 @@ def _clashes(names: NameMap) -> Iterator[str]:
         parts = {names[name].parts for name in found}
         if len(found) > 1 and (len(parts) > 1 or () in parts):
             yield (
-                f"{candidate!r:.200} is named for {' and for '.join(found[:2])}: a tensor of the "
-                "candidate has one counterpart, or is a fused one of the same parts for each"
+                f"{candidate!r:.200} is named for {found[0]:.200} and for {found[1]:.200}: a "
+                "tensor of the candidate has one counterpart, or is a fused one of the same parts "
+                "for each"
             )
 
 

@@ -51,6 +51,9 @@ def run_command(command: click.Command) -> NoReturn:
 def whole_file(path: Path) -> Iterator[BinaryIO]:
     """Open a temporary file beside `path` that takes its place when the block ends well.
 
+    Yields:
+        The open file.
+
     Raises:
         BadInputError: the folder cannot be written, or `path` is no file.
     """

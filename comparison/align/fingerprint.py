@@ -11,10 +11,10 @@ from functools import lru_cache
 
 import numpy as np
 
+from comparison.numerics.directions import directions
 from comparison.numerics.dtypes import Array
 
 _DIRECTIONS = 16
-_SEED = 20_240_229
 _MOST_POSITIONS = 64  # of a row; more say no more
 _TINY = 1e-30
 
@@ -84,5 +84,4 @@ def likeness(left: Fingerprint, right: Fingerprint) -> Likeness | None:
 
 @lru_cache(maxsize=64)
 def _directions(size: int) -> Array:
-    generator = np.random.default_rng(_SEED + size)
-    return np.asarray(generator.standard_normal((size, _DIRECTIONS)) / np.sqrt(_DIRECTIONS))
+    return np.asarray(directions(size, _DIRECTIONS).T / np.sqrt(_DIRECTIONS))

@@ -77,7 +77,7 @@ def pair_tensors(reference: Listing, candidate: Listing) -> Pairing:
     )
     engines = reference.engine, candidate.engine
     across = None not in engines and engines[0] != engines[1]
-    matcher = _Matcher(*sides, across=across)
+    matcher = _Matcher(*sides, across=across, alike=engines[0] == engines[1])
     matcher.match_all()
     by_candidate = candidate.order_known and not reference.order_known
 
@@ -161,8 +161,11 @@ def _sole_rank(own: set[int | None], other: set[int | None]) -> int | None:
 
 
 class _Matcher:
-    def __init__(self, reference: _Grouped, candidate: _Grouped, *, across: bool) -> None:
+    def __init__(
+        self, reference: _Grouped, candidate: _Grouped, *, across: bool, alike: bool
+    ) -> None:
         self._reference, self._candidate = reference, candidate
+        self._alike = alike  # of one engine, or of none that is known
         self._across = across  # between two engines that are known and differ
         self.pairs: list[PlannedPair] = []
         self._reasons: dict[TensorEntry, str] = {}
@@ -292,6 +295,7 @@ class _Matcher:
                 other_side=other.side,
                 other_places=set(other.places.values()),
                 other_modules={(place, name.module) for place, name in other.groups},
+                alike=self._alike,
             )
             for entry in own.entries:
                 if entry not in self._used[own.side]:
@@ -299,7 +303,8 @@ class _Matcher:
                     reason = self._reasons.get(entry) or reasons.reason(
                         entry, place=own.places[entry], name=key[1] if key else None
                     )
-                    yield Unpaired(side=own.side, entry=entry, reason=reason)
+                    is_gap = reasons.is_gap(entry, place=own.places[entry])
+                    yield Unpaired(side=own.side, entry=entry, reason=reason, is_gap=is_gap)
 
 
 def _renamed(name: CanonicalName, module: str) -> CanonicalName:
@@ -321,7 +326,7 @@ def _by_call(entries: list[TensorEntry]) -> dict[int, list[TensorEntry]]:
 def _match_calls(
     reference: list[int], candidate: list[int], *, by_number: bool
 ) -> Iterator[tuple[tuple[int, int], str]]:
-    """Pair the calls of a module within a step; a single call is held against the last.
+    """Yield pairs of calls of a module within a step; a single call is held against the last.
 
     Args:
         reference: numbers of the calls, ascending.

@@ -61,18 +61,22 @@ def shard_axis(whole: Shape, shard: Shape, *, ranks: int) -> int | None:
     return -differing
 
 
-def split_of(name: str, shards: Sequence[Array], *, axis: int) -> Split | None:
+def split_of(
+    name: str, shards: Sequence[Array], *, axis: int, given: Shape | None = None
+) -> Split | None:
     """Say how the parts of all ranks lie one after the other.
 
     Args:
         name: the tensor's name, which tells of fused projections.
         shards: one part a rank, of one shape.
         axis: what they are split along, counted from the end.
+        given: of an input the shape of what one rank's module gives, where that is known: what
+            keeps its shape gets nothing fused.
 
     Returns:
         The tensor in pieces, or None where the order of its blocks is not known.
     """
-    blocks = _blocks(name)
+    blocks = 1 if given == shards[0].shape else _blocks(name)
     if blocks is None or shards[0].shape[axis] % blocks:
         return None
     parts = [np.split(shard, blocks, axis=axis) for shard in shards]

@@ -97,7 +97,7 @@ def row_readings(array: Array, layout: Layout) -> Iterator[tuple[TokenRow, ...]]
 def stretch_readings(
     array: Array, layout: Layout, stretches: Sequence[Stretch]
 ) -> Iterator[tuple[TokenRow, ...]]:
-    """Give each way in which a tensor can hold the tokens that a step computed.
+    """Yield each way in which a tensor can hold the tokens that a step computed.
 
     Args:
         array: as dumped: rows one after the other, a padded batch of them, or one value a row.

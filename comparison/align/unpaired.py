@@ -26,11 +26,24 @@ class UnpairedReasons:
         other_side: its role.
         other_places: its ranks and steps.
         other_modules: its modules by canonical name, each with its place.
+        alike: whether both dumps are of one engine, so that neither should lack a tensor.
     """
 
     other_side: Side
     other_places: set[tuple[int | None, int]]
     other_modules: set[tuple[tuple[int | None, int], str]]
+    alike: bool = False
+
+    def is_gap(self, entry: TensorEntry, *, place: tuple[int | None, int]) -> bool:
+        """Tell a tensor that should have a counterpart from one that need not have any.
+
+        Args:
+            entry: the tensor.
+            place: its rank and step, as they were matched.
+        """
+        if place not in self.other_places:  # a further rank may be told by the first one
+            return place[0] in {rank for rank, _ in self.other_places}
+        return self.alike and not any(pattern.search(entry.name) for pattern, _ in _KNOWN)
 
     def reason(
         self, entry: TensorEntry, *, place: tuple[int | None, int], name: CanonicalName | None

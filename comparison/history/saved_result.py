@@ -62,7 +62,7 @@ def _comparison(path: Path, fields: JsonFields) -> SavedResult:
         checked=frozenset(
             ("", name)
             for (name, _), finding in zip(pairs, found, strict=True)
-            if finding != Finding.NOT_COMPARED
+            if finding not in (Finding.NOT_COMPARED, Finding.UNDECIDED)
         ),
         hides_later=False,
         tolerance=", ".join(f"{name} {value}" for name, value in sorted(tolerance.items())),

@@ -1,6 +1,7 @@
 """Reduces a pair of arrays, however large, to what can be shown of it, in one pass."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -9,6 +10,7 @@ from comparison.numerics.detail_parts import HistogramTally, MapTally, PointTall
 from comparison.numerics.detail_window import window_around
 from comparison.numerics.differences import check_kinds, subtract
 from comparison.numerics.dtypes import Array, Kind
+from comparison.numerics.ulp import UlpUnit
 from comparison.schema.detail import TensorDetail
 from comparison.schema.outcome import Shape
 
@@ -55,13 +57,18 @@ def reduce_pair(
 
 class _Reduction:
     def __init__(
-        self, shape: Shape, axes: tuple[str, ...], kind: Kind, dtypes: tuple[object, object]
+        self,
+        shape: Shape,
+        axes: tuple[str, ...],
+        kind: Kind,
+        dtypes: tuple[np.dtype[Any], np.dtype[Any]],
     ) -> None:
         self._shape, self._axes, self._kind = shape, axes, kind
         self._maps = [MapTally(shape, axes, pair) for pair in _pairs_of(axes)]
         self._histogram = HistogramTally()
         self._points = PointTally(int(np.prod(shape, dtype=np.int64)))
-        self._ulp = UlpTally.of(dtypes) if kind is Kind.FLOAT else None
+        unit = UlpUnit.of(*dtypes)
+        self._ulp = None if unit is None else UlpTally(unit)
 
     def add_map(self, shape: Shape, axes: tuple[str, ...], pair: _Pair) -> None:
         """Draw another map, of the tensor read in another shape."""

@@ -1,12 +1,11 @@
 """What a reduction gathers chunk by chunk: maps, histogram, points, and units in the last place."""
 
 import math
-from typing import Any, cast
 
-import ml_dtypes
 import numpy as np
 
-from comparison.numerics.dtypes import Array, dtype_name
+from comparison.numerics.dtypes import Array
+from comparison.numerics.ulp import UlpUnit
 from comparison.schema.detail import HeatMap, Histogram, UlpDistance
 from comparison.schema.outcome import Shape
 
@@ -131,20 +130,11 @@ class PointTally:
 class UlpTally:
     """Distances in units in the last place."""
 
-    def __init__(self, dtype: np.dtype[Any]) -> None:
-        """Take the unit of one dtype."""
-        info = cast(Any, ml_dtypes.finfo(dtype))
-        self._name = dtype_name(dtype)
-        self._mantissa = int(info.nmant)
-        self._least = int(info.minexp)
+    def __init__(self, unit: UlpUnit) -> None:
+        """Take the unit."""
+        self._unit = unit
         self._greatest = self._sum = 0.0
         self._elements = 0
-
-    @classmethod
-    def of(cls, dtypes: tuple[object, object]) -> "UlpTally":
-        """Take the unit of the coarser of two floating dtypes."""
-        both = [np.dtype(cast(Any, dtype)) for dtype in dtypes]
-        return cls(min(both, key=lambda dtype: cast(Any, ml_dtypes.finfo(dtype)).nmant))
 
     def add(self, reference: Array, absolute: Array) -> None:
         """Take in elements that are finite on both sides.
@@ -155,11 +145,8 @@ class UlpTally:
         """
         if not absolute.size:
             return
-        _, exponents = np.frexp(reference)
-        exponents = np.where(reference == 0, self._least, np.maximum(exponents - 1, self._least))
+        distance = self._unit.distances(reference, absolute)
         with np.errstate(over="ignore"):
-            # In two steps: the unit of a double may lie below the least double.
-            distance = np.ldexp(np.ldexp(absolute, self._mantissa), -exponents)
             self._greatest = max(self._greatest, float(distance.max()))
             self._sum += float(distance.sum())
         self._elements += absolute.size
@@ -169,4 +156,4 @@ class UlpTally:
         if not self._elements:
             return None
         mean = self._sum / self._elements
-        return UlpDistance(dtype=self._name, greatest=self._greatest, mean=mean)
+        return UlpDistance(dtype=self._unit.dtype, greatest=self._greatest, mean=mean)

@@ -68,7 +68,7 @@ def dtype_of_name(name: str) -> np.dtype[Any]:
         return _DTYPES[name]
     except KeyError:
         raise UnsupportedFormatError(
-            f"expected a dtype of {', '.join(_DTYPES)}, found {name!r}"
+            f"expected a dtype of {', '.join(_DTYPES)}, found {name!r:.80}"
         ) from None
 
 
@@ -83,7 +83,7 @@ def dtype_name(dtype: np.dtype[Any]) -> str:
         return _NAMES[native]
     except KeyError:
         raise UnsupportedFormatError(
-            f"expected numbers, found dtype {dtype}; convert the tensor before saving it"
+            f"expected numbers, found dtype {dtype!s:.200}; convert the tensor before saving it"
         ) from None
 
 

@@ -1,5 +1,6 @@
 """Counting NaN and infinities by where they are."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -31,7 +32,8 @@ class NonFiniteTally:
             positions: [n] row-major positions in the compared tensor, ascending.
         """
         reference_class, candidate_class = _classify(reference), _classify(candidate)
-        same_value = reference == candidate  # False for NaN, by definition
+        with np.errstate(invalid="ignore"):  # numpy warns of complex NaN
+            same_value = reference == candidate  # False for NaN, by definition
         nan_both = (reference_class == _NAN) & (candidate_class == _NAN)
         both_inf = (reference_class == _INF) & (candidate_class == _INF)
         classes = {
@@ -49,6 +51,19 @@ class NonFiniteTally:
         if self._first_difference is None and differing.any():
             first = int(positions[int(np.argmax(differing))])
             self._first_difference = tuple(int(i) for i in np.unravel_index(first, self.shape))
+
+    def add_counts(self, counts: Sequence[int], first_difference: int | None) -> None:
+        """Add what was counted elsewhere.
+
+        Args:
+            counts: of each class, in the order of `NonFiniteCounts.counts`.
+            first_difference: row-major position of the first unlike element; None for none.
+        """
+        for (name, _), count in zip(NonFiniteCounts().counts(), counts, strict=True):
+            self._counts[name] = self._counts.get(name, 0) + count
+        if self._first_difference is None and first_difference is not None:
+            index = np.unravel_index(first_difference, self.shape)
+            self._first_difference = tuple(int(i) for i in index)
 
     def counts(self) -> NonFiniteCounts:
         """Give the counts so far."""

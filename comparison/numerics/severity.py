@@ -6,6 +6,7 @@ import ml_dtypes
 import numpy as np
 
 from comparison.numerics.dtypes import Kind, dtype_of_name, kind_of
+from comparison.schema.estimate import Estimated
 from comparison.schema.outcome import Compared, Extreme, KindDiffers, Metrics, Outcome, ShapeDiffers
 from comparison.schema.tolerance import Tolerance
 
@@ -29,13 +30,25 @@ def severity_of(outcome: Outcome, tolerance: Tolerance | None) -> float | None:
             return math.inf
         case Compared() if outcome.non_finite.differing:
             return math.inf
+        case Estimated():
+            return _estimated(outcome, tolerance)
         case Compared(metrics=Metrics() as metrics):
             return _measured(outcome, metrics, tolerance)
         case _:
             return None
 
 
-def unit_of(outcome: Compared) -> float | None:
+def _estimated(outcome: Estimated, tolerance: Tolerance | None) -> float | None:
+    """Take the estimate for the distance; what is allowed of single elements is not known."""
+    if outcome.certain:
+        return math.inf
+    if outcome.identical:
+        return 0.0
+    unit = unit_of(outcome)
+    return None if unit is None or tolerance is not None else outcome.relative_l2.value / unit
+
+
+def unit_of(outcome: Compared | Estimated) -> float | None:
     """Return one rounding of the coarser dtype of a pair; None for integers and booleans."""
     dtypes = [dtype_of_name(name) for name in (outcome.reference_dtype, outcome.candidate_dtype)]
     if any(kind_of(dtype) not in (Kind.FLOAT, Kind.COMPLEX) for dtype in dtypes):

@@ -34,13 +34,16 @@ class Sums:
     exponent: int = 0
     _scaled: bool = False
 
-    def add(self, *, reference: Array, candidate: Array, absolute: Array) -> None:
+    def add(self, *, reference: Array, candidate: Array, absolute: Array) -> tuple[Array, Array]:
         """Add a chunk of finite values.
 
         Args:
             reference: [n] float64; real and imaginary parts of complex values one by one.
             candidate: as reference.
             absolute: absolute differences, any length.
+
+        Returns:
+            Differences and reference as they were squared: divided by 2**exponent.
         """
         if self.wide:
             reference, candidate = self._scale(reference, candidate)
@@ -49,6 +52,16 @@ class Sums:
         self.reference += _dot(reference, reference)
         self.candidate += _dot(candidate, candidate)
         self.product += _dot(reference, candidate)
+        return absolute, reference
+
+    def add_sums(
+        self, difference: float, reference: float, candidate: float, product: float
+    ) -> None:
+        """Add what was summed elsewhere; not for `wide` values."""
+        self.difference += difference
+        self.reference += reference
+        self.candidate += candidate
+        self.product += product
 
     def _scale(self, reference: Array, candidate: Array) -> tuple[Array, Array]:
         peak = max(

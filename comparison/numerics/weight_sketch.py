@@ -14,11 +14,11 @@ from math import prod
 
 import numpy as np
 
+from comparison.numerics.directions import directions
 from comparison.numerics.dtypes import Array, dtype_name, widen_into
 from comparison.numerics.weight_record import WeightSketch, matrix_shape
 from comparison.schema.errors import UnsupportedFormatError
 
-_SEED = 20_250_611
 _BLOCK_VALUES = 1 << 20  # widened at a time
 SKETCHED_DTYPES = ("float64", "float32", "float16", "bfloat16")
 
@@ -83,7 +83,8 @@ def direction(length: int) -> Array:
     """Return the fixed vector of a length, float64 [length]; [1] for a length of 1."""
     if length == 1:
         return np.ones(1)
-    return np.asarray(np.random.default_rng(_SEED + length).standard_normal(length))
+    first: Array = directions(length, 1)[0]
+    return first
 
 
 def _reason_without(dtype: str, values: Array) -> str:

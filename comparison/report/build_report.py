@@ -78,7 +78,10 @@ def _sentence(comparison: Comparison, rows: tuple[ReportRow, ...]) -> str:
     verdict = lines[1].removeprefix("Verdict: ")
     match comparison.verdict:
         case Verdict.MEASURED:
-            return _measured(rows)
+            measured = _measured(rows)
+            # What stands behind the verdict in the text: on what it does not rest.
+            reserved = verdict.partition("; ")[2]
+            return f"{measured} But {reserved}." if reserved else measured
         case Verdict.DIFFER:
             first = lines[2].removeprefix("First ")
             return f"The dumps {verdict}; first {first}."

@@ -7,6 +7,7 @@ keeps integers.
 """
 
 import json
+from dataclasses import asdict
 from typing import Any, assert_never
 
 from comparison.schema.comparison import (
@@ -17,6 +18,7 @@ from comparison.schema.comparison import (
     Unpaired,
     Unreadable,
 )
+from comparison.schema.estimate import Estimated
 from comparison.schema.json_values import strict_json_value
 from comparison.schema.outcome import (
     Compared,
@@ -125,6 +127,8 @@ def _outcome(pair: Pair) -> dict[str, Any]:
     match pair.outcome:
         case Compared() as compared:
             return {"kind": "compared", **_compared(compared)}
+        case Estimated() as estimated:
+            return {"kind": "estimated", **asdict(estimated)}
         case ShapeDiffers(reason=reason):
             return {"kind": "shape_differs", "reason": reason}
         case KindDiffers(reference_dtype=reference, candidate_dtype=candidate):
@@ -162,6 +166,12 @@ def _metrics(metrics: Metrics | NothingFinite) -> dict[str, Any]:
                 "mean_absolute": metrics.mean_absolute,
                 "relative_l2": metrics.relative_l2,
                 "cosine": metrics.cosine,
+                "snr_db": metrics.snr_db,
+                "greatest_ulp": metrics.greatest_ulp,
+                "worst_row": {
+                    "index": metrics.worst_row.index,
+                    "relative_l2": metrics.worst_row.relative_l2,
+                },
             }
         case _:
             assert_never(metrics)

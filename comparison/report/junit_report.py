@@ -69,7 +69,7 @@ def _case(row: ReportRow, *, agree: bool) -> ElementTree.Element:
 
 
 def _has_failed(row: ReportRow, *, agree: bool) -> bool:
-    if row.guilty or row.finding == "not compared":
+    if row.guilty or row.finding in ("undecided", "not compared"):
         return True
     return row.finding == "differs" and not (agree or row.harmless)
 

@@ -24,7 +24,7 @@ def report_to_markdown(report: Report) -> str:
 
 
 def github_annotations(report: Report) -> Iterator[str]:
-    """Give the workflow command that shows the verdict beside a GitHub run; none where all is well.
+    """Yield the workflow command that shows the verdict beside a GitHub run; none if all is well.
 
     Text of a dump can neither end the command nor begin another.
     """
@@ -41,7 +41,7 @@ def rows_that_matter(report: Report) -> list[ReportRow]:
         for row in report.rows
         if row.guilty
         or row.kind is RowKind.UNREADABLE
-        or (row.kind is RowKind.PAIR and row.finding in ("differs", "not compared"))
+        or (row.kind is RowKind.PAIR and row.finding in ("differs", "undecided", "not compared"))
     ]
 
 

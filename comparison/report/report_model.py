@@ -88,7 +88,7 @@ class ReportRow:
         leaf: the rest of the name: `output`, `input_0`, `@003.mul`.
         step: 0 for the prefill.
         rank: of several; else None.
-        finding: `agrees`, `measured`, `differs`, `not compared`, or `unpaired`.
+        finding: `agrees`, `measured`, `differs`, `undecided`, `not compared`, or `unpaired`.
         reason: why they are a pair, why there is none, or what is wrong with the file.
         outcome: what came of it beyond the figures, one sentence each.
         shapes: of both sides as stored.

@@ -7,10 +7,11 @@ from typing import assert_never
 from comparison.numerics.severity import severity_of
 from comparison.report.report_model import ReportRow, RowError, RowKind, RowMetrics
 from comparison.report.report_places import ModulePaths, RowIds, place_of
-from comparison.report.text import mismatched, non_finite_lines
+from comparison.report.text import estimate_lines, mismatched, non_finite_lines
 from comparison.schema.comparison import Comparison, Pair, Unpaired, Unreadable
 from comparison.schema.detail import TensorDetail
 from comparison.schema.diagnosis import Diagnosis, Growth, Guilty
+from comparison.schema.estimate import Estimated
 from comparison.schema.outcome import (
     Compared,
     Judged,
@@ -31,7 +32,7 @@ _SMALLEST_DENOMINATOR = 1e-10  # as in the definition of the relative difference
 def rows_of(
     comparison: Comparison, diagnosis: Diagnosis | None, details: Details
 ) -> Iterator[ReportRow]:
-    """Give a row for each pair and for each tensor that is left over.
+    """Yield a row for each pair and for each tensor that is left over.
 
     Args:
         comparison: of both dumps.
@@ -144,6 +145,8 @@ def _outcome(pair: Pair) -> Iterator[str]:
                 yield f"nothing to measure: {compared.metrics.reason}"
             words = (Side.REFERENCE, Side.CANDIDATE)
             yield from non_finite_lines(compared.non_finite, words)
+        case Estimated() as estimated:
+            yield from estimate_lines(estimated, (Side.REFERENCE, Side.CANDIDATE))
         case ShapeDiffers(reason=reason):
             yield f"shapes differ: {reason}"
         case KindDiffers() as kinds:
@@ -155,7 +158,7 @@ def _outcome(pair: Pair) -> Iterator[str]:
 
 
 def _dtypes(pair: Pair) -> tuple[str, str] | None:
-    if isinstance(pair.outcome, Compared | KindDiffers):
+    if isinstance(pair.outcome, Compared | Estimated | KindDiffers):
         return pair.outcome.reference_dtype, pair.outcome.candidate_dtype
     return None
 
@@ -178,6 +181,6 @@ def _metrics(pair: Pair, tolerance: Tolerance | None) -> RowMetrics | None:
         mean_absolute=metrics.mean_absolute,
         relative_l2=metrics.relative_l2,
         cosine=metrics.cosine,
-        snr_db=-20 * math.log10(metrics.relative_l2) if metrics.relative_l2 else math.inf,
+        snr_db=metrics.snr_db,
         mismatched=mismatched(outcome.judgement) if isinstance(outcome.judgement, Judged) else "",
     )

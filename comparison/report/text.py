@@ -6,7 +6,8 @@ from typing import assert_never
 
 from comparison.report.names import printable
 from comparison.report.unpaired_text import unpaired_lines
-from comparison.schema.comparison import Comparison, DumpSummary, Pair, Verdict
+from comparison.schema.comparison import Comparison, DumpSummary, Finding, Pair, Verdict
+from comparison.schema.estimate import Estimate, Estimated
 from comparison.schema.outcome import (
     Compared,
     Extreme,
@@ -83,6 +84,8 @@ def _outcome_lines(
     match pair.outcome:
         case Compared() as compared:
             yield from _compared_lines(compared, words, tolerance)
+        case Estimated() as estimated:
+            yield from estimate_lines(estimated, words)
         case ShapeDiffers(reason=reason):
             yield f"Shapes differ: {reason}"
         case KindDiffers() as kinds:
@@ -112,6 +115,32 @@ def _compared_lines(
         yield f"Mismatched elements: {mismatched(compared.judgement)}"
 
 
+def estimate_lines(estimated: Estimated, words: tuple[str, str]) -> Iterator[str]:
+    """Say what sketches tell of a pair, and how sure that is."""
+    if estimated.certain:
+        yield f"Differs for certain: {estimated.certain}"
+    if estimated.identical:
+        yield "Identical, by the fingerprints of both"
+        return
+    if estimated.reference_dtype != estimated.candidate_dtype:
+        names = f"{words[0]} {estimated.reference_dtype}, {words[1]} {estimated.candidate_dtype}"
+        yield f"Dtypes: {names}"
+    if estimated.basis == "statistics":
+        least, most = estimated.relative_l2.low, estimated.cosine.high
+        bounds = f"relative L2 is at least {least:.6g}, cosine at most {most:.9g}"
+        yield f"Unequal; by statistics {bounds}"
+        return
+    yield (
+        f"Estimated relative L2: {_estimate(estimated.relative_l2)}, "
+        f"cosine: {_estimate(estimated.cosine, digits=9)}"
+    )
+
+
+def _estimate(estimate: Estimate, *, digits: int = 3) -> str:
+    low, high = (f"{end:.{digits}g}" for end in (estimate.low, estimate.high))
+    return f"{estimate.value:.{digits}g} (95%: {low} to {high})"
+
+
 def _metric_lines(metrics: Metrics, tolerance: Tolerance | None) -> Iterator[str]:
     absolute, relative = metrics.greatest_absolute, metrics.greatest_relative
     allowed = [""] * 2
@@ -128,6 +157,18 @@ def _metric_lines(metrics: Metrics, tolerance: Tolerance | None) -> Iterator[str
         f"Mean absolute difference: {metrics.mean_absolute:.6g}, "
         f"relative L2: {metrics.relative_l2:.6g}, cosine: {metrics.cosine:.9g}"
     )
+    if metrics.relative_l2:
+        yield _further_metrics(metrics)
+
+
+def _further_metrics(metrics: Metrics) -> str:
+    row = metrics.worst_row
+    parts = [f"SNR: {metrics.snr_db:.4g} dB"]
+    if metrics.greatest_ulp is not None:
+        parts.append(f"greatest ULP: {metrics.greatest_ulp:.6g}")
+    if row.index:  # else there is one row
+        parts.append(f"worst row: {row.index} with relative L2 {row.relative_l2:.6g}")
+    return ", ".join(parts)
 
 
 def _extreme(extreme: Extreme) -> str:
@@ -212,9 +253,11 @@ def _verdict(comparison: Comparison, differing: int) -> str:
     limits = "" if tolerance is None else f"rtol={tolerance.rtol:g}, atol={tolerance.atol:g}"
     match comparison.verdict:
         case Verdict.AGREE:
-            return f"agree, all {comparison.compared} pair(s) are within {limits}"
+            agree = f"agree, all {comparison.compared} pair(s) are within {limits}"
+            return "; ".join((agree, *_reservations(comparison)))
         case Verdict.MEASURED:
-            return "none, since no tolerance was given (--rtol, --atol)"
+            none = "none, since no tolerance was given (--rtol, --atol)"
+            return "; ".join((none, *_reservations(comparison)))
         case Verdict.DIFFER:
             kinds = Counter(_kind_of_difference(pair) for pair in comparison.differing)
             parts = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
@@ -222,12 +265,34 @@ def _verdict(comparison: Comparison, differing: int) -> str:
             return f"differ, {differing} of {comparison.compared} pair(s){within} ({parts})"
         case Verdict.INCONCLUSIVE if comparison.compared == 0:
             return "inconclusive, nothing was compared"
+        case Verdict.INCONCLUSIVE if comparison.gaps:
+            return (
+                "inconclusive, no difference was found but "
+                f"{comparison.gaps} tensor(s) lack the counterpart that they should have"
+            )
         case Verdict.INCONCLUSIVE if tolerance is None:
             return "inconclusive, no tolerance was given, and the result is cut short"
+        case Verdict.INCONCLUSIVE if any(
+            pair.finding is Finding.UNDECIDED for pair in comparison.pairs
+        ):
+            return f"inconclusive, sketches cannot tell whether all are within {limits}"
         case Verdict.INCONCLUSIVE:
             return "inconclusive, no difference was found but the result is cut short"
         case _:
             assert_never(comparison.verdict)
+
+
+def _reservations(comparison: Comparison) -> Iterator[str]:
+    """Say on what a verdict without a difference does not rest."""
+    if comparison.unpaired:
+        yield f"{len(comparison.unpaired)} tensor(s) have no counterpart"
+    outcomes = [pair.outcome for pair in comparison.pairs]
+    passed = sum(isinstance(o, Compared) and o.non_finite.total > 0 for o in outcomes)
+    if passed:
+        yield f"{passed} pair(s) hold NaN or infinity, alike on both sides"
+    empty = len(comparison.pairs) - comparison.compared
+    if empty:
+        yield f"{empty} pair(s) have nothing to measure"
 
 
 def _how(pair: Pair) -> str:
@@ -242,6 +307,8 @@ def _kind_of_difference(pair: Pair) -> str:
             return "in NaN or infinity"
         case Compared(judgement=Judged(failed=failed)) if failed:
             return "beyond tolerance"
+        case Estimated():
+            return "for certain, by sketches"
         case Compared() | KindDiffers():
             return "in dtype"
         case _:

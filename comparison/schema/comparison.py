@@ -1,5 +1,6 @@
 """The result of comparing two dumps, and what it amounts to."""
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
@@ -114,11 +115,14 @@ class Unpaired:
         side: which dump holds it.
         entry: the tensor.
         reason: why it has no counterpart.
+        is_gap: whether it should have one: the other side lacks its step, or is of one engine with
+            its own and was captured whole.
     """
 
     side: Side
     entry: TensorEntry
     reason: str
+    is_gap: bool = False
 
     @property
     def tensor(self) -> UnpairedTensor:
@@ -192,8 +196,17 @@ class Comparison:
 
     @property
     def compared(self) -> int:
-        """Number of pairs on which something was found out."""
-        return sum(pair.finding is not Finding.NOT_COMPARED for pair in self.pairs)
+        """Number of pairs on which something was found out.
+
+        Nothing is of tensors without elements, nor, without a tolerance, of those without a finite
+        element.
+        """
+        return sum(_tells_something(pair) for pair in self.pairs)
+
+    @property
+    def gaps(self) -> int:
+        """Number of tensors that should have a counterpart, and have none."""
+        return sum(item.is_gap for item in self.unpaired)
 
     @property
     def differing(self) -> Iterator[Pair]:
@@ -205,6 +218,7 @@ class Comparison:
         """Whether something that should have been compared was not."""
         return (
             bool(self.unreadable)
+            or self.gaps > 0
             or not (self.reference.complete and self.candidate.complete)
             or any(pair.finding in _OPEN for pair in self.pairs)
         )
@@ -252,6 +266,16 @@ class Comparison:
         ]
         is_good = {Verdict.AGREE: True, Verdict.DIFFER: False}.get(self.verdict)
         return html_summary(self.verdict, told, is_good=is_good, rows=[heading, *rows])
+
+
+def _tells_something(pair: Pair) -> bool:
+    if pair.finding is Finding.NOT_COMPARED:
+        return False
+    if not isinstance(pair.outcome, Compared) or isinstance(pair.outcome.metrics, Metrics):
+        return True
+    if pair.finding is Finding.AGREES:  # all elements are NaN or infinite, and these may pass
+        return math.prod(pair.outcome.shape) > 0
+    return pair.finding is Finding.DIFFERS
 
 
 def _finding_of_compared(compared: Compared) -> Finding:

@@ -21,6 +21,10 @@ class UnwritableOutputError(BadInputError, PermissionError):
     """The output folder cannot be created, is not empty, or cannot be written."""
 
 
+class BudgetError(UnwritableOutputError):
+    """A run came to a limit that was set for it; what it had written stays readable."""
+
+
 class CorruptFileError(BadInputError):
     """A file is truncated, malformed or not of the format its name says."""
 

@@ -3,9 +3,12 @@
 A number that was not measured is not there; it is never NaN or None.
 """
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
+
+from comparison.schema.estimate import Estimated
 
 
 class Side(StrEnum):
@@ -37,6 +40,19 @@ class Extreme:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RowDistance:
+    """How far a row is apart: what lies along the last axis.
+
+    Attributes:
+        index: of the row, over the axes before the last.
+        relative_l2: as in Metrics, of this row's elements.
+    """
+
+    index: Shape
+    relative_l2: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Metrics:
     """Differences over the elements that are finite on both sides.
 
@@ -50,6 +66,9 @@ class Metrics:
         relative_l2: ||d|| / max(||reference||, 1e-10).
         cosine: <candidate, reference> / (||candidate|| ||reference||); 1 where both are all
             zero, 0 where one is.
+        greatest_ulp: greatest |d| in units in the last place of the reference's element, in the
+            coarser dtype of both sides; None for what are no real floats.
+        worst_row: the row of the greatest relative L2, the first of equals.
     """
 
     elements: int
@@ -58,6 +77,13 @@ class Metrics:
     mean_absolute: float
     relative_l2: float
     cosine: float
+    greatest_ulp: float | None
+    worst_row: RowDistance
+
+    @property
+    def snr_db(self) -> float:
+        """Signal-to-noise ratio in decibels; infinite where nothing differs."""
+        return -20 * math.log10(self.relative_l2) if self.relative_l2 else math.inf
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -208,7 +234,7 @@ class NotComparable:
     reason: str
 
 
-Outcome = Compared | ShapeDiffers | KindDiffers | NotComparable
+Outcome = Compared | Estimated | ShapeDiffers | KindDiffers | NotComparable
 
 
 def _is_integer(dtype: str) -> bool:

@@ -17,6 +17,9 @@ def atomic_file(path: Path) -> Iterator[BinaryIO]:
 
     Where `path` is a link to a file, that file is written and the link stays.
 
+    Yields:
+        The open file.
+
     Raises:
         UnwritableOutputError: the folder does not exist or cannot be written, or `path` is there
             and is no file.

@@ -241,7 +241,7 @@ def _roots(path: Path) -> Iterator[tuple[int | None, Path]]:
     ranks = (
         (int(match["rank"]), folder)
         for folder in path.iterdir()
-        if folder.is_dir() and (match := _RANK.fullmatch(folder.name))
+        if (match := _RANK.fullmatch(folder.name)) and folder.is_dir()
     )
     yield from sorted(ranks)
 
@@ -250,7 +250,7 @@ def _step_folders(root: Path) -> list[tuple[int, Path, bool]]:
     return sorted(
         (int(match["step"]), folder, match["partial"] is not None)
         for folder in root.iterdir()
-        if folder.is_dir() and (match := _STEP.fullmatch(folder.name))
+        if (match := _STEP.fullmatch(folder.name)) and folder.is_dir()
     )
 
 

@@ -1,12 +1,12 @@
 """Objects of JSON files that others made: each value is checked when it is taken."""
 
-import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
 from comparison.schema.errors import BadInputError, CorruptFileError
-from comparison.store.regular_file import open_regular
+from comparison.store.json_text import MOST_JSON_BYTES, parse_json
+from comparison.store.regular_file import read_regular
 
 T = TypeVar("T")
 
@@ -22,16 +22,15 @@ def read_json(path: Path, what: str) -> Any:
         CorruptFileError: no file, or no JSON.
     """
     try:
-        with open_regular(path) as file:
-            text = file.read()
+        text = read_regular(path, most_bytes=MOST_JSON_BYTES)
     except BadInputError:
         raise
     except OSError as error:  # a link to nothing, or in a circle
         raise CorruptFileError(f"{path}: expected {what}, found {error.strerror}") from None
     try:
-        return json.loads(text.decode("utf-8"))
-    except (ValueError, RecursionError) as error:  # of too many digits, too: a bare ValueError
-        raise CorruptFileError(f"{path}: expected JSON, found {error}") from None
+        return parse_json(text)
+    except ValueError as error:  # of too many digits, too: a bare ValueError
+        raise CorruptFileError(f"{path}: expected JSON, found {error!s:.200}") from None
 
 
 class JsonFields:
@@ -48,7 +47,7 @@ class JsonFields:
         Raises:
             CorruptFileError: it is none.
         """
-        self._path, self._where = path, where
+        self._path, self._where = path, f"{where:.200}"
         if not isinstance(value, dict):
             raise self.error("a JSON object", value)
         self._value: dict[str, Any] = value
@@ -56,7 +55,7 @@ class JsonFields:
     def error(self, expected: str, found: Any) -> CorruptFileError:
         """Make the error that says what was expected of this object."""
         return CorruptFileError(
-            f"{self._path}: expected {expected} in {self._where}, found {found!r:.80}"
+            f"{self._path}: expected {expected:.300} in {self._where}, found {found!r:.80}"
         )
 
     def take(self, key: str, check: type[T] | tuple[type[T], ...], default: Any = ...) -> T:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from comparison.store.json_fields import JsonFields, read_json
 MANIFEST_NAME = "manifest.json"
 # More than any run has, and few enough to list.
 _MOST_STEPS = 1_000_000
+_MOST_LEVELS = 60  # of a configuration in a configuration
 
 
 def write_manifest(path: Path, manifest: Manifest) -> None:
@@ -65,10 +67,10 @@ def _manifest(fields: JsonFields) -> Manifest:
         padding=_padding(fields),
         rows=fields.records("rows", _row),
         steps=fields.integer("steps", most=_MOST_STEPS),
-        config=fields.take("config", dict, {}),
+        config=_free_object(fields, "config"),
         revision=fields.optional("revision", str),
         seed=fields.optional("seed", int),
-        options=fields.take("options", dict, {}),
+        options=_free_object(fields, "options"),
         patches=fields.texts("patches"),
         certificate=None
         if certificate is None
@@ -84,6 +86,23 @@ def _manifest(fields: JsonFields) -> Manifest:
         observer_effect=fields.optional("observer_effect", float),
         schema_version=fields.integer("schema_version"),
     )
+
+
+def _free_object(fields: JsonFields, key: str) -> dict[str, Any]:
+    """Return an object of any JSON values, nested no deeper than what walks through it later."""
+    value: dict[str, Any] = fields.take(key, dict, {})
+    level: list[Any] = [value]
+    for _ in range(_MOST_LEVELS):
+        level = [part for whole in level for part in _parts(whole)]
+    if level:
+        raise fields.error(f"at most {_MOST_LEVELS} levels in {key!r}", "more")
+    return value
+
+
+def _parts(value: Any) -> Iterable[Any]:
+    if isinstance(value, dict):
+        return value.values()
+    return value if isinstance(value, list) else ()
 
 
 def _padding(fields: JsonFields) -> Padding:

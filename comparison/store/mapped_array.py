@@ -10,15 +10,18 @@ import numpy as np
 from comparison.numerics.dtypes import Array
 from comparison.schema.errors import CorruptFileError, UnsupportedFormatError
 from comparison.schema.outcome import Shape
+from comparison.store.file_stamp import changed_error, stamp_of
 from comparison.store.regular_file import open_regular
 
 # numpy's own limits.
 _MAX_RANK = 64
 _MAX_BYTES = 2**62
+# A file that becomes shorter while it is mapped ends the process (SIGBUS); small arrays are copied.
+MOST_COPIED_BYTES = 1 << 20
 
 
 def map_array(path: Path, *, dtype: np.dtype[Any], shape: Shape, offset: int) -> Array:
-    """Map a stretch of a file as an array, row-major and read-only.
+    """Map a stretch of a file as an array, row-major and read-only; a small one is copied.
 
     Args:
         path: the file.
@@ -27,12 +30,13 @@ def map_array(path: Path, *, dtype: np.dtype[Any], shape: Shape, offset: int) ->
         offset: byte where the data begins; need not be aligned.
 
     Raises:
-        CorruptFileError: the file is shorter than that, or is no file.
+        CorruptFileError: the file is shorter than that, changes meanwhile, or is no file.
         UnsupportedFormatError: more dimensions than numpy has.
     """
     size_bytes = check_size(path, shape=shape, element_bytes=dtype.itemsize)
     with open_regular(path) as file:
-        available = os.fstat(file.fileno()).st_size - offset
+        before = os.fstat(file.fileno())
+        available = before.st_size - offset
         if size_bytes > available:
             raise CorruptFileError(
                 f"{path}: expected {size_bytes} bytes of data at byte {offset} for "
@@ -40,7 +44,13 @@ def map_array(path: Path, *, dtype: np.dtype[Any], shape: Shape, offset: int) ->
             )
         if size_bytes == 0:  # nothing to map
             return np.empty(shape, dtype)
-        return np.asarray(np.memmap(file, dtype=dtype, mode="r", offset=offset, shape=shape))
+        if size_bytes > MOST_COPIED_BYTES:
+            return np.asarray(np.memmap(file, dtype=dtype, mode="r", offset=offset, shape=shape))
+        content = os.pread(file.fileno(), size_bytes, offset)
+        after = os.fstat(file.fileno())
+    if len(content) < size_bytes or stamp_of(before) != stamp_of(after):
+        raise changed_error(path)
+    return np.frombuffer(content, dtype).reshape(shape)
 
 
 def check_size(path: Path, *, shape: Shape, element_bytes: int) -> int:
@@ -55,10 +65,12 @@ def check_size(path: Path, *, shape: Shape, element_bytes: int) -> int:
             f"{path}: expected at most {_MAX_RANK} dimensions, found {len(shape)}"
         )
     if any(n < 0 for n in shape):
-        raise CorruptFileError(f"{path}: expected dimensions of at least 0, found {shape}")
+        raise CorruptFileError(f"{path}: expected dimensions of at least 0, found {shape!s:.200}")
     # Without the zeros: numpy refuses an empty array whose other dimensions are too great.
     if math.prod(n for n in shape if n) * element_bytes > _MAX_BYTES:
-        raise CorruptFileError(f"{path}: expected a shape that fits in memory, found {shape}")
+        raise CorruptFileError(
+            f"{path}: expected a shape that fits in memory, found {shape!s:.200}"
+        )
     return math.prod(shape) * element_bytes
 
 

@@ -30,6 +30,7 @@ from comparison.store.regular_file import open_regular
 
 MAGIC = b"\x93\xf0\x9f\x94\xa5\x2b\x2b\x93"
 _FIXED_BYTES = 28
+_MOST_KEY_BYTES = 1 << 16  # a label is the name of a tensor
 # max.dtype.DType, values of MAX 26.7.
 _CODE_OF_DTYPE = {
     "bool": 1,
@@ -157,8 +158,9 @@ def _check_fixed_part(path: Path, fixed: bytes, size_bytes: int) -> int:
     major, minor, _, key_bytes = struct.unpack_from("<IIQI", fixed, 8)
     if major > 0:
         raise UnsupportedFormatError(f"{path}: expected version 0, found {major}.{minor}")
-    if key_bytes > size_bytes - _FIXED_BYTES:
-        raise _corrupt(path, f"a key within {size_bytes} bytes", f"a key of {key_bytes}")
+    if key_bytes > min(size_bytes - _FIXED_BYTES, _MOST_KEY_BYTES):
+        most = min(size_bytes, _MOST_KEY_BYTES)
+        raise _corrupt(path, f"a key within {most} bytes", f"a key of {key_bytes}")
     return int(key_bytes)
 
 
@@ -197,4 +199,6 @@ def _is_packed(header: MaxHeader, data_bytes: int) -> bool:
 
 
 def _corrupt(path: Path, expected: str, found: str) -> CorruptFileError:
-    return CorruptFileError(f"{path}: expected {expected}, found {found}; dump it again")
+    return CorruptFileError(
+        f"{path}: expected {expected:.400}, found {found!s:.200}; dump it again"
+    )

@@ -27,7 +27,8 @@ from comparison.schema.operations import (
     StepOperations,
 )
 from comparison.store.atomic_file import write_text
-from comparison.store.regular_file import open_regular
+from comparison.store.json_text import MOST_JSON_BYTES, parse_json
+from comparison.store.regular_file import read_regular
 
 OPERATIONS_NAME = "ops.json"
 _VERSION = 1
@@ -68,8 +69,7 @@ def read_operations(folder: Path) -> StepOperations | None:
     """
     path = folder / OPERATIONS_NAME
     try:
-        with open_regular(path) as file:
-            text = file.read()
+        text = read_regular(path, most_bytes=MOST_JSON_BYTES)
     except FileNotFoundError:
         if path.is_symlink():
             raise _corrupt(path, "a file", "a link to nothing") from None
@@ -79,8 +79,8 @@ def read_operations(folder: Path) -> StepOperations | None:
     except OSError as error:
         raise _corrupt(path, "a file", error.strerror) from None
     try:
-        value = json.loads(text.decode("utf-8"))
-    except (ValueError, RecursionError) as error:  # of too many digits, too: a bare ValueError
+        value = parse_json(text)
+    except ValueError as error:  # of too many digits, too: a bare ValueError
         raise _corrupt(path, "JSON", error) from None
     return _checked(path, value)
 
@@ -192,4 +192,6 @@ def _text(path: Path, item: Mapping[str, Any], key: str, where: str) -> str:
 
 
 def _corrupt(path: Path, expected: str, found: object) -> CorruptFileError:
-    return CorruptFileError(f"{path}: expected {expected}, found {found!s:.200}; dump it again")
+    return CorruptFileError(
+        f"{path}: expected {expected:.400}, found {found!s:.200}; dump it again"
+    )

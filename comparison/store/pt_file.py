@@ -17,7 +17,8 @@ import numpy as np
 
 from comparison.numerics.dtypes import Array, dtype_of_name
 from comparison.schema.errors import CorruptFileError, UnsupportedFormatError
-from comparison.store.mapped_array import unpack_nibbles
+from comparison.store.mapped_array import MOST_COPIED_BYTES, unpack_nibbles
+from comparison.store.pt_check import check_pt_file
 from comparison.store.regular_file import open_regular
 
 if TYPE_CHECKING:
@@ -32,6 +33,9 @@ _MOST_LONE_PICKLE_BYTES = 1 << 16
 # More than any checkpoint has; lists that hold one list twice, and so on, have 2**depth entries.
 _MOST_VALUES = 1_000_000
 _MOST_DEPTH = 100
+_MOST_NAME_CHARACTERS = 100_000_000  # of all names of a file together
+# A tensor may be larger than what is stored of it, such as a mask that torch.Tensor.expand made.
+_MOST_EXPANDED_BYTES = 1 << 30
 
 
 def list_pt_keys(path: Path) -> tuple[str, ...] | None:
@@ -68,9 +72,11 @@ def read_pt_tensor(path: Path, key: str | None = None) -> Array:
         return _as_array(path, content)
     tensors = _load_cached(path)
     if not isinstance(tensors, dict):
-        raise CorruptFileError(f"{path}: expected a tensor {key!r}, found a lone tensor")
+        raise CorruptFileError(f"{path}: expected a tensor {key!r:.200}, found a lone tensor")
     if key not in tensors:
-        raise CorruptFileError(f"{path}: expected a tensor {key!r}, found {len(tensors)} others")
+        raise CorruptFileError(
+            f"{path}: expected a tensor {key!r:.200}, found {len(tensors)} others"
+        )
     return _as_array(path, tensors[key])
 
 
@@ -115,9 +121,9 @@ def _load_stamped(
 def _load(path: Path) -> Any:
     import torch
 
-    # Only the zip form can be mapped; the one before torch 1.6 is read whole.
-    with open_regular(path) as file:
-        mapped = file.read(4) == b"PK\x03\x04"
+    # Only the zip form can be mapped; the one before torch 1.6 is read whole. A small one is, too:
+    # a mapped file that becomes shorter ends the process.
+    mapped = check_pt_file(path) and path.stat().st_size > MOST_COPIED_BYTES
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # on foreign pickles, which are refused just after
@@ -142,7 +148,9 @@ def _refusal(path: Path, message: str) -> CorruptFileError | UnsupportedFormatEr
 
 
 def _malformed(path: Path, error: Exception) -> CorruptFileError:
-    reason = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
+    reason = (
+        f"{str(error).strip().splitlines()[0]:.200}" if str(error).strip() else type(error).__name__
+    )
     return CorruptFileError(f"{path}: expected a file of torch.save, found {reason}; dump it again")
 
 
@@ -160,12 +168,12 @@ def _flatten(path: Path, content: Any) -> "dict[str, torch.Tensor]":
     """
     found = list(_walk(path, content))
     count = Counter(_joined(keys) for keys, _ in found)
-    taken = set(count)
+    taken, numbers = set(count), Counter[str]()
     tensors: dict[str, torch.Tensor] = {}
     for keys, tensor in found:
         name = _joined(keys)
         if count[name] > 1:
-            name = _spelled(keys, taken)
+            name = _spelled(keys, taken, numbers)
             taken.add(name)
         tensors[name] = tensor
     return tensors
@@ -175,21 +183,26 @@ def _joined(keys: "tuple[Any, ...]") -> str:
     return ".".join(str(key) for key in keys)
 
 
-def _spelled(keys: "tuple[Any, ...]", taken: set[str]) -> str:
+def _spelled(keys: "tuple[Any, ...]", taken: set[str], numbers: Counter[str]) -> str:
+    """Spell keys as no name in `taken`; `numbers` tells which were tried: NaN is no other's key."""
     spelled = "".join(f"[{key!r}]" for key in keys)
-    unique, number = spelled, 2
+    unique = spelled
     while unique in taken:
-        unique, number = f"{spelled}~{number}", number + 1
+        numbers[spelled] += 1
+        unique = f"{spelled}~{numbers[spelled] + 1}"
     return unique
 
 
 def _walk(path: Path, content: Any) -> "Iterator[tuple[tuple[Any, ...], torch.Tensor]]":
     """Give the tensors of nested dictionaries and lists in order, each with its keys."""
-    values = 0
+    values = characters = 0
     open_values: list[tuple[tuple[Any, ...], Any]] = [((), content)]
     while open_values:
         keys, value = open_values.pop()
         if _is_tensor(value):
+            characters += sum(len(str(key)) for key in keys)
+            if characters > _MOST_NAME_CHARACTERS:
+                raise _too_much(path, f"names of {_MOST_NAME_CHARACTERS} characters", "more")
             yield keys, value
             continue
         items = _items(value)
@@ -213,6 +226,21 @@ def _too_much(path: Path, expected: str, found: str) -> UnsupportedFormatError:
     )
 
 
+def _check_stored(path: Path, tensor: "torch.Tensor") -> None:
+    """Refuse a tensor of values that the file does not hold."""
+    stored, held = tensor.untyped_storage().nbytes(), path.stat().st_size
+    if stored > held:
+        raise CorruptFileError(
+            f"{path}: expected tensors of at most {held} bytes, found one of {stored}; dump "
+            "it again"
+        )
+    if tensor.nbytes > max(stored, _MOST_EXPANDED_BYTES):
+        raise UnsupportedFormatError(
+            f"{path}: expected at most {_MOST_EXPANDED_BYTES} bytes of an expanded tensor, found "
+            f"{tensor.nbytes} out of {stored}; save tensor.contiguous()"
+        )
+
+
 def _as_array(path: Path, tensor: "torch.Tensor") -> Array:
     import torch
 
@@ -224,6 +252,7 @@ def _as_array(path: Path, tensor: "torch.Tensor") -> Array:
             f"{tensor.device}; save tensor.to_dense(), tensor.dequantize() or "
             "tensor.to_padded_tensor(0.0)"
         )
+    _check_stored(path, tensor)
     tensor = tensor.detach().resolve_conj().resolve_neg()
     if name == "complex32":  # numpy has none
         return np.asarray(tensor.to(torch.complex64).numpy())

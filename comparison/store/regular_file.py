@@ -34,6 +34,26 @@ def open_regular(path: Path) -> BinaryIO:
         raise
 
 
+def read_regular(path: Path, *, most_bytes: int) -> bytes:
+    """Read a regular file as a whole.
+
+    Args:
+        path: the file.
+        most_bytes: what it may hold at most; some files claim terabytes and hold nothing.
+
+    Raises:
+        CorruptFileError: no regular file, or a larger one.
+        OSError: as open_regular.
+    """
+    with open_regular(path) as file:
+        size_bytes = os.fstat(file.fileno()).st_size
+        # One byte more, to see growth; more than that would be memory for nothing.
+        content = file.read(size_bytes + 1) if size_bytes <= most_bytes else b""
+    if max(size_bytes, len(content)) > most_bytes:
+        raise CorruptFileError(f"{path}: expected at most {most_bytes} bytes, found more")
+    return content
+
+
 def kind_of_file(mode: int) -> str | None:
     """Name what is no regular file, None for one that is.
 

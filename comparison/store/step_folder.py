@@ -13,17 +13,20 @@ from comparison.schema.manifest import Manifest
 from comparison.schema.tensor_entry import TensorEntry
 from comparison.schema.tensor_names import name_of_stem
 from comparison.store.manifest_file import MANIFEST_NAME
-from comparison.store.regular_file import open_regular
+from comparison.store.partial_file import is_partial_file
+from comparison.store.regular_file import read_regular
+from comparison.store.sketch_file import SKETCH_NAME
 from comparison.store.tensor_file import TENSOR_SUFFIXES, list_file
 from comparison.store.weights_file import WEIGHTS_NAME, is_weights_record
 
 ORDER_FILE_NAME = "tensor_names.txt"
 # A sketch holds summaries of tensors under the tensors' own names.
-_NOT_TENSORS = {MANIFEST_NAME, ORDER_FILE_NAME, "sketch.safetensors"}
+_NOT_TENSORS = {MANIFEST_NAME, ORDER_FILE_NAME, SKETCH_NAME}
 _QUIET_SUFFIXES = {".txt", ".log", ".json", ".md", ".py"}
 _TEMPORARY_SUFFIX = ".tmp"
 # Folders below that are looked into for tensors which are not read.
 _MOST_FOLDERS = 1000
+_MOST_ORDER_BYTES = 40_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +97,7 @@ def list_step(
         entries=tuple(_in_order(found, names or ())),
         problems=problems,
         order_known=names is not None,
-        partial=bool(missing),
+        partial=bool(missing) or any(map(is_partial_file, files)),
         notes=tuple(notes),
     )
 
@@ -119,7 +122,7 @@ def _tensor_files(
         if path.name == WEIGHTS_NAME and (of_run or is_weights_record(path)):
             weights.append(path.name)
             continue
-        is_tensor = path.suffix in TENSOR_SUFFIXES
+        is_tensor = path.suffix in TENSOR_SUFFIXES or is_partial_file(path)
         if path.name.startswith("."):
             if is_tensor or path.suffix == _TEMPORARY_SUFFIX:
                 hidden.append(path.name)
@@ -148,7 +151,9 @@ def _shown(names: list[str]) -> str:
 
 def _entries_of(file: Path, manifest: Manifest | None) -> tuple[list[TensorEntry], str | None]:
     file_names = {} if manifest is None else manifest.file_names
-    if file.suffix not in TENSOR_SUFFIXES:  # bare bytes: their names have no suffix to take off
+    if file.suffix not in TENSOR_SUFFIXES and not is_partial_file(
+        file
+    ):  # bare bytes: their names have no suffix to take off
         name = file_names.get(file.name, name_of_stem(file.name))
         return [TensorEntry(name=name, step=0, order=0, path=file)], None
     try:
@@ -171,12 +176,12 @@ def _tell_apart(entries: list[TensorEntry], problems: dict[TensorEntry, str]) ->
 
 def _read_order(path: Path) -> tuple[str, ...] | None:
     try:
-        with open_regular(path) as file:
-            text = file.read().decode("utf-8", errors="surrogateescape")
+        content = read_regular(path, most_bytes=_MOST_ORDER_BYTES)
     except (FileNotFoundError, NotADirectoryError):
         if path.is_symlink():
             raise
         return None
+    text = content.decode("utf-8", errors="surrogateescape")
     return tuple(line for line in re.split(r"\r\n|\r|\n", text) if line)
 
 

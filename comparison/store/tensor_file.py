@@ -17,8 +17,9 @@ from comparison.schema.tensor_names import name_of_stem
 from comparison.store.mapped_array import map_array
 from comparison.store.max_file import read_max_file, read_max_header
 from comparison.store.npy_file import read_npy_file
+from comparison.store.partial_file import PARTIAL_SUFFIX, list_partial_file, read_partial_tensor
 from comparison.store.pt_file import list_pt_keys, read_pt_tensor
-from comparison.store.safetensors_file import read_safetensors_header, read_safetensors_tensor
+from comparison.store.safetensors_file import list_safetensors, read_safetensors_tensor
 
 TENSOR_SUFFIXES = (".pt", ".pth", ".max", ".safetensors", ".npy")
 
@@ -78,8 +79,9 @@ def _keys_and_names(path: Path, file_names: Mapping[str, str]) -> Iterator[tuple
             faithful = path.stem not in file_names and _file_stem_of_label(label) == path.stem
             yield None, name_of_stem(label) if faithful else stem_name
         case ".safetensors":
-            for key in read_safetensors_header(path):
-                yield key, key
+            yield from list_safetensors(path)
+        case suffix if suffix == PARTIAL_SUFFIX:
+            yield from list_partial_file(path)
         case ".pt" | ".pth":
             keys = list_pt_keys(path)
             if keys is None:
@@ -121,6 +123,8 @@ def _read(entry: TensorEntry, raw: RawTensor | None) -> Array:
             return read_max_file(entry.path)
         case ".safetensors":
             return read_safetensors_tensor(entry.path, entry.key or "")
+        case suffix if suffix == PARTIAL_SUFFIX:
+            return read_partial_tensor(entry.path, entry.key or "")
         case ".npy":
             return read_npy_file(entry.path)
         case _:

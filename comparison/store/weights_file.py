@@ -26,6 +26,7 @@ from comparison.numerics.dtypes import Array
 from comparison.numerics.weight_record import WeightRecord, WeightSketch, matrix_shape
 from comparison.numerics.weight_sketch import SKETCHED_DTYPES
 from comparison.schema.errors import BadInputError, CorruptFileError, UnsupportedFormatError
+from comparison.store.json_text import parse_json
 from comparison.store.safetensors_file import (
     read_safetensors_header,
     read_safetensors_metadata,
@@ -138,8 +139,8 @@ def _read(path: Path) -> WeightRecord:
 
 def _table(path: Path, metadata: Mapping[str, str]) -> dict[str, Any]:
     try:
-        table = json.loads(metadata[_KEY])
-    except (KeyError, ValueError, RecursionError) as error:
+        table = parse_json(metadata[_KEY].encode("utf-8", "surrogatepass"))
+    except (KeyError, ValueError) as error:
         raise _corrupt(path, f"JSON as {_KEY!r} in its metadata", error) from None
     if not isinstance(table, dict) or type(table.get("version")) is not int:
         raise _corrupt(path, f"an object with a version as {_KEY!r}", table)
@@ -171,7 +172,8 @@ def _weight(path: Path, number: int, entry: Any, stored: Mapping[str, Any]) -> W
     if len(shape) > _MAX_RANK:
         raise _corrupt(path, f"at most {_MAX_RANK} dimensions of {name!r:.200}", len(shape))
     rms, storage, supplied = (entry.get(key) for key in ("rms", "storage", "supplied"))
-    if rms is not None and (isinstance(rms, bool) or not isinstance(rms, int | float)):
+    whole = type(rms) is int and abs(rms) < 2**53  # greater ones may be more than a float holds
+    if rms is not None and not whole and not isinstance(rms, float):
         raise _corrupt(path, f"a number as rms of {name!r:.200}", rms)
     if storage is not None and type(storage) is not int:
         raise _corrupt(path, f"an integer as storage of {name!r:.200}", storage)
@@ -207,4 +209,6 @@ def _sketch(path: Path, key: str, size: tuple[int, int], stored: Mapping[str, An
 
 
 def _corrupt(path: Path, expected: str, found: object) -> CorruptFileError:
-    return CorruptFileError(f"{path}: expected {expected}, found {found!s:.200}; dump it again")
+    return CorruptFileError(
+        f"{path}: expected {expected:.400}, found {found!s:.200}; dump it again"
+    )

@@ -26,7 +26,7 @@ class Layer:
 
 
 def layers_of(path: str) -> Iterator[Layer]:
-    """Give the layers that a module lies in, the innermost first.
+    """Yield the layers that a module lies in, the innermost first.
 
     Args:
         path: of the module, itself perhaps a layer.

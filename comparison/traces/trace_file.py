@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from comparison.schema.errors import BadInputError, CorruptFileError, MissingPathError
+from comparison.store.json_text import check_count
 from comparison.store.regular_file import open_regular
 from comparison.traces.trace_value_reader import (
     MOST_CHARACTERS,
@@ -49,13 +50,16 @@ def _load(path: Path) -> Any:
     if len(text) > MOST_BYTES:
         raise BadInputError(f"{path}: expected at most {MOST_BYTES} bytes; use the SUMMARY file")
     try:
+        check_count(text)
         return json.loads(text, object_pairs_hook=_distinct)
     except RecursionError:
         raise CorruptFileError(
             f"{path}: expected at most {MOST_LEVELS} calls within each other, found more"
         ) from None
     except ValueError as error:
-        raise CorruptFileError(f"{path}: expected JSON, found {error}; trace again") from None
+        raise CorruptFileError(
+            f"{path}: expected JSON, found {error!s:.200}; trace again"
+        ) from None
 
 
 def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -64,11 +68,14 @@ def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(found) == len(pairs):
         return found
     found = {}
+    numbers: Counter[str] = (
+        Counter()
+    )  # from which on to look, since a key may be there a million times
     for key, value in pairs:
-        unique, number = key, 2
+        unique = key
         while unique in found:
-            unique = f"{key}~{number}"
-            number += 1
+            numbers[key] += 1
+            unique = f"{key}~{numbers[key] + 1}"
         found[unique] = value
     return found
 

@@ -1,6 +1,7 @@
 """Reads the values of a trace's calls; files of tensors are found, and read when asked for."""
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -43,7 +44,7 @@ class TraceValueReader:
     def refuse(self, expected: str, found: str) -> NoReturn:
         """Raise for something that no trace has."""
         raise CorruptFileError(
-            f"{self._path}: expected {expected}, found {found}; is it a trace "
+            f"{self._path}: expected {expected:.400}, found {found:.300}; is it a trace "
             "of model_addition_debugger_context?"
         )
 
@@ -52,15 +53,16 @@ class TraceValueReader:
     ) -> dict[str, TracedValue]:
         """Keep values whose names meet apart, such as those of `[[x]]` and `{"0_0": x}`."""
         found: dict[str, TracedValue] = {}
+        numbers: Counter[str] = Counter()
         for name, value in values:
             if len(name) > MOST_CHARACTERS:
                 self.refuse(
                     f"names of at most {MOST_CHARACTERS} characters in {path!r:.200}", "more"
                 )
-            unique, number = name, 2
+            unique = name
             while unique in found:
-                unique = f"{name}~{number}"
-                number += 1
+                numbers[name] += 1
+                unique = f"{name}~{numbers[name] + 1}"
             found[unique] = value
         return found
 
@@ -145,14 +147,14 @@ class TraceValueReader:
             there = file.is_file()
         except (OSError, ValueError, RuntimeError) as error:
             raise BadInputError(
-                f"{self._path}: expected the path of a file for {where}, found {value!r:.200}: "
-                f"{error}"
+                f"{self._path}: expected the path of a file for {where:.300}, found "
+                f"{value!r:.200}: {error!s:.200}"
             ) from None
         if Path(value).is_absolute() or not file.is_relative_to(self._folder):
             self.refuse(f"a file in the folder of the trace for {where}", f"{value!r:.200}")
         if not there:
             raise MissingPathError(
-                f"{self._path}: expected a file for {where}, found nothing at {value!r:.200}"
+                f"{self._path}: expected a file for {where:.300}, found nothing at {value!r:.200}"
             )
         return file
 
@@ -165,7 +167,8 @@ def _read_tensor(path: Path, shape: Shape) -> Array:
         raise BadInputError(f"cannot read {path}: {error.strerror}") from None
     if array.shape != shape:
         raise CorruptFileError(
-            f"{path}: expected shape {shape}, as its trace says, found {array.shape}; trace again"
+            f"{path}: expected shape {shape!s:.200}, as its trace says, found {array.shape}; "
+            "trace again"
         )
     return array
 

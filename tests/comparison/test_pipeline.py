@@ -136,12 +136,12 @@ def test_exit_1_for_each_kind_of_difference(tmp_path: Path) -> None:
         "kind": np.ones(3, np.int32),
         "nan": np.array([1, np.nan, 1], np.float32),
     }
-    write_step(tmp_path / "reference", dict.fromkeys(others, one))
     for name, other in others.items():
+        write_step(tmp_path / "right" / name, {name: one})
         write_step(tmp_path / name, {name: other})
-        result = compare(tmp_path / "reference", tmp_path / name, TIGHT)
+        result = compare(tmp_path / "right" / name, tmp_path / name, TIGHT)
         assert (name, result.exit_code) == (name, 1)
-        measured = compare(tmp_path / "reference", tmp_path / name)
+        measured = compare(tmp_path / "right" / name, tmp_path / name)
         assert (name, measured.exit_code) == (name, 0 if name == "value" else 1)
         assert isinstance(measured.pairs[0].outcome, KindDiffers) is (name == "kind")
 

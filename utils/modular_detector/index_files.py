@@ -76,7 +76,9 @@ def read_index(folder: Path) -> Index:
     except (KeyError, TypeError, AttributeError, ValueError, IndexError) as error:
         if isinstance(error, BadInputError):
             raise
-        raise BadInputError(f"the index in {folder} is damaged ({error!r}); {_REBUILD}") from error
+        raise BadInputError(
+            f"the index in {folder} is damaged ({error!r:.200}); {_REBUILD}"
+        ) from error
     return index
 
 
@@ -101,11 +103,17 @@ def read_arrays(path: Path) -> tuple[dict[str, npt.NDArray[Any]], dict[str, str]
     """
     from safetensors import SafetensorError, safe_open
 
+    if (
+        path.exists() and not path.is_file()
+    ):  # the library would wait for whoever writes into a pipe
+        raise BadInputError(f"cannot read {path} of the index (no plain file); {_REBUILD}")
     try:
         with safe_open(path, framework="numpy") as file:
             return {name: file.get_tensor(name) for name in file.keys()}, file.metadata() or {}  # noqa: SIM118  # no mapping
     except (OSError, SafetensorError, TypeError) as error:  # TypeError: a dtype NumPy lacks
-        raise BadInputError(f"cannot read {path} of the index ({error}); {_REBUILD}") from error
+        raise BadInputError(
+            f"cannot read {path} of the index ({error!s:.200}); {_REBUILD}"
+        ) from error
 
 
 def _info(index: Index, mark: str) -> dict[str, Any]:
@@ -127,7 +135,8 @@ def _read_own(folder: Path) -> Index:
     info = _read_json(folder / INFO_FILE)
     if info.get("format") != FORMAT:
         raise BadInputError(
-            f"{folder / INFO_FILE} is of format {info.get('format')}, expected {FORMAT}; {_REBUILD}"
+            f"{folder / INFO_FILE} is of format {info.get('format')!r:.80}, expected {FORMAT}; "
+            f"{_REBUILD}"
         )
     arrays, metadata = read_arrays(folder / TOKENS_FILE)
     embedding = embeddings = None

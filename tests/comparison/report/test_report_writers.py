@@ -177,6 +177,28 @@ def test_hostile_names_stay_text(report: Report) -> None:
     assert "\x1b" not in plain(hostile)
 
 
+@pytest.mark.parametrize(
+    "begin", ["=", "+", "-", "@", "\t=", "\r=", "'=", "::error::\n", "%0A::e::"]
+)
+def test_names_begin_no_formula_and_no_command(report: Report, begin: str) -> None:
+    name = f"{begin}1+1|`]]><b>\x00\x85"
+    row = replace(report.rows[0], reference=name, module=name, id=name, reason=name)
+    named = replace(report, rows=(row,), sentence=name, notes=(name,), evidence=((name,),))
+    cells = next(csv.reader(io.StringIO(reports_to_csv([named]).split("\n", 1)[1])))
+    assert not [cell for cell in cells if cell.startswith(("=", "+", "-", "@", "\t", "\r"))]
+    (case, *_) = list(ElementTree.fromstring(reports_to_junit([named])).iter("testcase"))[1:]
+    for shown in (case.attrib["name"], case.attrib["classname"]):
+        assert "<b>" in shown
+        assert "\x00" not in shown
+    (line, *more) = github_annotations(replace(named, tone=Tone.BAD))
+    assert more == []
+    assert re.fullmatch(r"::error title=[^\n:]*::[^\n]*", line)
+    page = report_to_markdown(named)
+    assert "<b>" not in re.sub("(?s)(`{3,})text.*?\\1", "", page)
+    assert not re.search(r"(?m)^::", page)
+    assert not re.search(r"[\x00\x85]", page)
+
+
 @pytest.mark.parametrize("width", [1, 20, 60, 80, 120, 300])
 def test_table_never_cuts_a_figure(tmp_path: Path, width: int) -> None:
     right = {

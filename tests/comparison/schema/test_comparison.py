@@ -8,18 +8,32 @@ from comparison.schema.comparison import Comparison, DumpSummary, Finding, Pair,
 from comparison.schema.html_summary import html_summary
 from comparison.schema.outcome import (
     Compared,
+    Extreme,
     Judged,
+    Metrics,
     NonFiniteCounts,
     NotComparable,
     NothingFinite,
     NotJudged,
     Outcome,
+    RowDistance,
     ShapeDiffers,
 )
 from comparison.schema.tensor_entry import TensorEntry
 
 ENTRY = TensorEntry(name="a", step=0, order=0, path=Path("a.max"))
 EMPTY = NothingFinite(reason="the tensors are empty")
+_EXTREME = Extreme(value=0.5, index=(1,), reference=1.0, candidate=1.5)
+NUMBERS = Metrics(
+    elements=3,
+    greatest_absolute=_EXTREME,
+    greatest_relative=_EXTREME,
+    mean_absolute=0.5,
+    relative_l2=0.5,
+    cosine=1.0,
+    greatest_ulp=None,
+    worst_row=RowDistance(index=(), relative_l2=0.5),
+)
 
 
 def compared(
@@ -27,12 +41,13 @@ def compared(
     *,
     counts: NonFiniteCounts | None = None,
     dtypes: tuple[str, str] = ("float32", "float32"),
+    metrics: Metrics | NothingFinite = NUMBERS,
 ) -> Compared:
     return Compared(
-        shape=(0,),
+        shape=(0,) if metrics is EMPTY else (3,),
         reference_dtype=dtypes[0],
         candidate_dtype=dtypes[1],
-        metrics=EMPTY,
+        metrics=metrics,
         non_finite=counts or NonFiniteCounts(),
         judgement=judgement,
     )
@@ -41,6 +56,8 @@ def compared(
 PASSED, FAILED = Judged(failed=0, total=3), Judged(failed=1, total=3)
 AGREES, MEASURED, DIFFERS = compared(PASSED), compared(NotJudged()), compared(FAILED)
 BROKEN = NotComparable(reason="broken")
+NO_ELEMENTS = compared(Judged(failed=0, total=0), metrics=EMPTY)
+ALL_NAN = NothingFinite(reason="no element is finite on both sides")
 
 
 def comparison(*outcomes: Outcome, complete: bool = True) -> Comparison:
@@ -82,6 +99,11 @@ def test_findings(outcome: Outcome, finding: Finding) -> None:
         ((MEASURED,), False, 2),
         ((DIFFERS,), False, 1),
         ((DIFFERS, BROKEN), True, 1),
+        ((NO_ELEMENTS, NO_ELEMENTS), True, 2),
+        ((NO_ELEMENTS, AGREES), True, 0),
+        ((compared(NotJudged(), metrics=ALL_NAN),), True, 2),
+        ((compared(PASSED, metrics=ALL_NAN),), True, 0),  # --equal-nan was given
+        ((compared(FAILED, metrics=ALL_NAN),), True, 1),
     ],
 )
 def test_exit_codes(outcomes: tuple[Outcome, ...], complete: bool, code: int) -> None:

@@ -119,6 +119,23 @@ def test_values_of_another_type(tmp_path: Path, changes: dict[str, Any], message
         read_manifest(changed(tmp_path, **changes))
 
 
+def test_values_nested_without_end(tmp_path: Path) -> None:
+    nested: Any = 1
+    for _ in range(300):
+        nested = {"a": [nested]}
+    for key in ("config", "options"):
+        path = changed(tmp_path, **{key: nested})
+        with pytest.raises(CorruptFileError, match=f"at most 60 levels in '{key}'"):
+            read_manifest(path)
+
+
+def test_a_key_that_is_there_twice(tmp_path: Path) -> None:
+    path = changed(tmp_path)
+    path.write_text(path.read_text().replace('"engine"', '"engine": "max", "engine"', 1))
+    with pytest.raises(CorruptFileError, match="found the key 'engine' twice in one object"):
+        read_manifest(path)
+
+
 def test_numbers_of_endless_digits(tmp_path: Path) -> None:
     (tmp_path / "manifest.json").write_text('{"schema_version": ' + "9" * 5000 + "}")
     with pytest.raises(CorruptFileError, match=r"manifest\.json: expected JSON, found .*digits"):

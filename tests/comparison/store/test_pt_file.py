@@ -165,7 +165,7 @@ def circle() -> dict[str, Any]:
     [
         (nested(200), "expected nesting of at most 100 levels, found more"),
         (circle(), "expected nesting of at most 100 levels, found more"),
-        (doubled(30), "expected at most 1000000 values, found more; save a flat dictionary"),
+        (doubled(30), "expected a pickle of at most 10000000 steps, found more; save a flat"),
     ],
     ids=["nested", "circle", "doubled"],
 )

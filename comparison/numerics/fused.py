@@ -1,0 +1,234 @@
+"""Measuring contiguous arrays at the speed of memory: the compiled code of `kernels`, over threads.
+
+Arrays of float64, of complex numbers, of 64-bit integers, of other strides or of foreign byte
+order are left to NumPy.
+"""
+
+import itertools
+import math
+import os
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+
+from comparison.numerics.blocks import Block
+from comparison.numerics.code_forms import CodeForm, form_of
+from comparison.numerics.dtypes import Array, Kind, dtype_name, kind_of
+from comparison.numerics.kernel_layout import BLOCK, COUNTS, SUMS
+from comparison.numerics.kernel_object import KeptKernel, load_kernel
+from comparison.numerics.ulp import UlpUnit
+from comparison.schema.tolerance import Tolerance
+
+# What NumPy measures, of both sides together, in about the time that compiled code takes to load,
+# and in a good part of the time that it takes to compile, once for many runs.
+WORTH_LOADING_BYTES = 32 << 20
+WORTH_COMPILING_BYTES = 512 << 20
+# What a small tensor takes as long as.
+TENSOR_BYTES = 16 << 10
+# Sums are taken of so many elements, and then of these sums in order: the number of threads does
+# not change a result.
+_STRETCH = 1 << 17
+_MOST_THREADS = 8
+_FEWEST_STRETCHES = 4  # for less, starting a thread costs more than it saves
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stretch:
+    """What was found in a stretch of the compared tensor.
+
+    Attributes:
+        start: row-major position of the first element of the block that it is of.
+        begin: position of its first element in the block.
+        is_piece: whether it is a piece of a row; else it is whole rows.
+        sums: [SUMS] float64, as `kernel_layout` tells them.
+        counts: [COUNTS] int64; positions count from `start`.
+    """
+
+    start: int
+    begin: int
+    is_piece: bool
+    sums: Array
+    counts: Array
+
+
+@dataclass(frozen=True, slots=True)
+class _Cut:
+    """A stretch to measure: its ends, and the length of its rows, or of the piece of one."""
+
+    begin: int
+    end: int
+    row: int
+    is_piece: bool
+
+
+class FusedKernel:
+    """The compiled code, loaded."""
+
+    def __init__(self, kernel: KeptKernel) -> None:
+        """Take the compiled code."""
+        self._kernel = kernel
+
+    @classmethod
+    def load(cls, folder: Path, *, compile_anew: bool = True) -> "FusedKernel | None":
+        """Load the compiled code; None where that is not possible.
+
+        Args:
+            folder: where it is kept.
+            compile_anew: whether to compile and keep it, where it is not.
+        """
+        kernel = load_kernel(folder, compile_anew=compile_anew)
+        return None if kernel is None else cls(kernel)
+
+    @staticmethod
+    def takes(block: Block) -> bool:
+        """Tell whether the compiled code measures a block."""
+        return block.reference.size > 0 and all(
+            side.flags.c_contiguous
+            and side.dtype.byteorder != ">"
+            and form_of(dtype_name(side.dtype)) is not None
+            for side in (block.reference, block.candidate)
+        )
+
+    def measure(
+        self, block: Block, *, tolerance: Tolerance | None, unit: UlpUnit | None
+    ) -> list[Stretch]:
+        """Measure a block of which `takes` is true.
+
+        Args:
+            block: both sides of one kind of numbers.
+            tolerance: what to count failures by; None counts what differs.
+            unit: whose units in the last place to count in; None for what is no float.
+
+        Returns:
+            What was found, in order.
+        """
+        shape = block.reference.shape
+        start = block.origin * math.prod(shape[1:])
+        cuts = list(_cut(block.reference.size, shape[-1] if shape else 1, whole=len(shape) != 1))
+        sums, counts = np.empty((len(cuts), SUMS)), np.empty((len(cuts), COUNTS), np.int64)
+        first = _address(sums), _address(counts)
+        sides = _Sides(block, _limits(block, tolerance, unit))
+
+        def measure_cut(work: _Work, at: int) -> None:
+            results = first[0] + at * sums.strides[0], first[1] + at * counts.strides[0]
+            self._kernel.call(*sides.given(cuts[at]), *work.addresses, *results)
+
+        _share(measure_cut, len(cuts))
+        return [
+            Stretch(
+                start=start,
+                begin=cut.begin,
+                is_piece=cut.is_piece,
+                sums=sums[at],
+                counts=counts[at],
+            )
+            for at, cut in enumerate(cuts)
+        ]
+
+
+@cache
+def _forms_of(*names: str) -> tuple[Array, ...]:
+    """Return how to read the dtypes of both sides: numbers, tables and layouts."""
+    forms = [form_of(name) or CodeForm() for name in names]
+    return (
+        np.array([form.number for form in forms]),
+        np.stack([form.table for form in forms]),
+        np.stack([form.layout for form in forms]),
+    )
+
+
+def _address(array: Array) -> int:
+    address: int = array.__array_interface__["data"][0]  # faster than array.ctypes.data
+    return address
+
+
+class _Sides:
+    """A block, as the compiled code takes it."""
+
+    def __init__(self, block: Block, limits: Array) -> None:
+        sides = block.reference, block.candidate
+        forms = _forms_of(*(dtype_name(side.dtype) for side in sides))
+        self._arrays = (*sides, *forms, limits)  # which stay as long as their addresses here
+        *self._first, self._last = map(_address, self._arrays)
+
+    def given(self, cut: _Cut) -> tuple[int, ...]:
+        """Return the arguments for a stretch, but for memory to work in and results."""
+        return (*self._first, cut.begin, cut.end, cut.row, self._last)
+
+
+class _Work:
+    """Memory of one thread to work in."""
+
+    def __init__(self) -> None:
+        # [3, BLOCK] float64, [BLOCK] float32, [BLOCK] uint8 and [2] float64, one behind the other.
+        sizes = (3 * BLOCK * 8, BLOCK * 4, BLOCK, 2 * 8)
+        self._memory = np.empty(sum(sizes) // 8)
+        begins = itertools.accumulate(sizes[:-1], initial=_address(self._memory))
+        self.addresses = tuple(begins)
+
+
+def _limits(block: Block, tolerance: Tolerance | None, unit: UlpUnit | None) -> Array:
+    least = 1.0 if unit is None else math.ldexp(1.0, unit.least)
+    if tolerance is None or kind_of(block.reference.dtype) is not Kind.FLOAT:
+        return np.array([0.0, 0.0, least])  # integers have to be equal
+    return np.array([tolerance.rtol, tolerance.atol, least])
+
+
+def _cut(size: int, row: int, *, whole: bool) -> Iterator[_Cut]:
+    """Cut elements into stretches of whole rows, or rows into pieces.
+
+    Args:
+        size: number of elements.
+        row: elements of a row.
+        whole: whether the rows are whole; a block of one axis may be a part of its one row.
+
+    Yields:
+        The stretches, in order.
+    """
+    if whole and row <= _STRETCH:
+        step = _STRETCH // row * row
+        for begin in range(0, size, step):
+            yield _Cut(begin, min(begin + step, size), row, False)
+        return
+    for first in range(0, size, row):
+        for begin in range(first, first + row, _STRETCH):
+            end = min(begin + _STRETCH, first + row)
+            yield _Cut(begin, end, end - begin, True)
+
+
+def _cores() -> int:
+    """Return the number of cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _share(task: Callable[[_Work, int], None], count: int) -> None:
+    """Do tasks 0 .. count - 1, on several threads where that pays."""
+    numbers = iter(range(count))
+    lock = threading.Lock()
+
+    def work() -> None:
+        own = _Work()
+        while True:
+            with lock:
+                number = next(numbers, None)
+            if number is None:
+                return
+            task(own, number)
+
+    threads = 1 if count < _FEWEST_STRETCHES else min(_cores(), _MOST_THREADS)
+    helpers = [threading.Thread(target=work) for _ in range(threads - 1)]
+    for helper in helpers:
+        helper.start()
+    try:
+        work()
+    finally:
+        with lock:
+            numbers = iter(())  # after Ctrl-C, nothing is left to do
+        for helper in helpers:
+            helper.join()

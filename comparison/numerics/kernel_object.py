@@ -1,0 +1,144 @@
+"""The compiled code of `kernels`, kept in a file so that numba is loaded once and no more.
+
+numba takes long to import, and several seconds to compile; llvmlite, which it is built on, loads
+what was compiled in a fraction of that.
+"""
+
+import ctypes
+import hashlib
+import json
+import os
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+_SOURCES = ("kernels.py", "kernel_layout.py", "sums.py", "ulp.py")
+_ARGUMENTS = (
+    *[ctypes.c_void_p] * 5,
+    *[ctypes.c_int64] * 3,
+    *[ctypes.c_void_p] * 7,
+)
+# Functions that the code calls where Python code raises an error, which this code never does.
+_NEVER_CALLED = ("Py", "_Py", "numba_", "NRT_")
+
+
+class KeptKernel:
+    """Compiled code in memory, which lives as long as this object.
+
+    Attributes:
+        call: takes what `kernels.entry` takes, with addresses of arrays; gives up Python's lock.
+    """
+
+    def __init__(self, name: str, symbols: list[str], code: bytes) -> None:
+        """Link compiled code.
+
+        Args:
+            name: of the function to call.
+            symbols: what it needs from outside.
+            code: an object file of this machine.
+
+        Raises:
+            LookupError: something that it needs is not there.
+        """
+        import llvmlite.binding as llvm
+
+        llvm.initialize_native_target()
+        llvm.initialize_native_asmprinter()
+        for symbol in symbols:
+            if symbol.startswith(_NEVER_CALLED):
+                llvm.add_symbol(symbol, ctypes.cast(ctypes.CDLL(None).abort, ctypes.c_void_p).value)
+            elif llvm.address_of_symbol(symbol) is None:
+                raise LookupError(f"the compiled code needs {symbol}, which is not there")
+        self._engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _machine(llvm))
+        self._engine.add_object_file(llvm.ObjectFileRef.from_data(code))
+        self._engine.finalize_object()
+        address = self._engine.get_function_address(name)
+        self.call: Callable[..., None] = ctypes.CFUNCTYPE(None, *_ARGUMENTS)(address)
+
+
+def load_kernel(folder: Path, *, compile_anew: bool) -> KeptKernel | None:
+    """Load the compiled code, or compile and keep it.
+
+    Args:
+        folder: where it is kept; made if need be. Where it cannot be written, nothing is kept.
+        compile_anew: whether to compile it, where it is not kept.
+
+    Returns:
+        None where it is not kept and not to be compiled, or where numba or llvmlite is not
+        installed, or not for this NumPy or processor.
+    """
+    try:
+        path = folder / f"measure_stretch-{_key()}"
+        kept = _read(path)
+        if kept is None:
+            kept = _compile_and_keep(path) if compile_anew else None
+        return None if kept is None else KeptKernel(*kept)
+    except (ImportError, LookupError):
+        return None
+
+
+def _key() -> str:
+    """Name all that the compiled code depends on."""
+    import llvmlite.binding as llvm
+
+    parts = (
+        llvm.llvm_version_info,
+        llvm.get_process_triple(),
+        llvm.get_host_cpu_name(),
+        llvm.get_host_cpu_features().flatten(),
+    )
+    digest = hashlib.sha256(repr(parts).encode())
+    for name in _SOURCES:
+        digest.update(Path(__file__).with_name(name).read_bytes())
+    return digest.hexdigest()[:20]
+
+
+def _machine(llvm: Any) -> Any:
+    return llvm.Target.from_default_triple().create_target_machine(
+        cpu=llvm.get_host_cpu_name(),
+        features=llvm.get_host_cpu_features().flatten(),
+        opt=3,
+        jit=True,
+    )
+
+
+def _read(path: Path) -> tuple[str, list[str], bytes] | None:
+    """Read what was kept: a line of JSON with the names and a check sum, then the code."""
+    try:
+        head, _, code = path.read_bytes().partition(b"\n")
+        table = json.loads(head)
+        if table["sha256"] == hashlib.sha256(code).hexdigest():
+            return table["name"], table["symbols"], code
+    except (OSError, ValueError, KeyError, TypeError):
+        pass  # not there, or damaged: compiled anew
+    return None
+
+
+def _compile_and_keep(path: Path) -> tuple[str, list[str], bytes]:
+    name, symbols, code = _compile()
+    table = {"name": name, "symbols": symbols, "sha256": hashlib.sha256(code).hexdigest()}
+    temporary = path.with_name(f".{uuid.uuid4().hex}.tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary.write_bytes(json.dumps(table).encode() + b"\n" + code)
+        os.replace(temporary, path)
+    except OSError:
+        temporary.unlink(missing_ok=True)  # every process compiles anew then
+    return name, symbols, code
+
+
+def _compile() -> tuple[str, list[str], bytes]:
+    import llvmlite.binding as llvm
+
+    from comparison.numerics.kernels import entry
+
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    module = llvm.parse_assembly(entry.inspect_llvm())
+    outside = [
+        value.name
+        for value in (*module.functions, *module.global_variables)
+        if value.is_declaration and not value.name.startswith("llvm.")
+    ]
+    return entry.native_name, outside, _machine(llvm).emit_object(module)
