@@ -9,7 +9,7 @@ from test_common.verified_capture import VERIFIED
 
 
 def capture_notes(reference: Manifest | None, candidate: Manifest | None) -> Iterator[str]:
-    """Tell of each side that was verified whether capture changed it.
+    """Yield of each side that was verified whether capture changed it.
 
     Args:
         reference: of the reference's dump; None where it has none.

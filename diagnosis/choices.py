@@ -17,7 +17,7 @@ _NOISE = 8.0  # times the reference's own rounding error, on either token's logi
 def token_choices(
     unbroken: Sequence[Check], calls: Sequence[ReferenceCall]
 ) -> Iterator[TokenChoice]:
-    """Give each step and row in which the greatest logit is another token's.
+    """Yield each step and row in which the greatest logit is another token's.
 
     Args:
         unbroken: checks of the reference's own run, nothing of the candidate's put in.

@@ -7,6 +7,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from comparison.schema.errors import AccuracyToolsError
+from test_common.secret_text import without_tokens
 
 if TYPE_CHECKING:
     from oracles.oracle import PipelineOracle
@@ -49,12 +50,17 @@ def decoder_of(oracle: PipelineOracle) -> Decode:
 def text_around(ids: Sequence[int], place: int, decode: Decode | None) -> str:
     """Show the text around a token, which a bar stands before; empty where it cannot be decoded.
 
+    It is empty too where the row's text has a token or password in it, of which a part would show.
+
     Args:
         ids: of a whole row.
         place: of the token.
         decode: gives their text; None where there is no tokenizer.
     """
     if decode is None:
+        return ""
+    whole = decode(ids)
+    if whole is None or without_tokens(whole) != whole:
         return ""
     before = decode(ids[max(place - _BESIDE, 0) : place]) if place else ""
     after = decode(ids[place : place + _BESIDE]) if place < len(ids) else ""

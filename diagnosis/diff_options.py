@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from comparison.align.pairing import Pairing
@@ -16,6 +16,7 @@ from diagnosis.drill.sides import OFF
 from diagnosis.name_map import NameMap
 from diagnosis.side_runs import RunOptions
 from diagnosis.two_passes import DEFAULT_MAX_BYTES
+from test_common.capture_mode import CaptureMode
 
 OnFound = Callable[[Dump, Dump, Diagnosis], None]
 
@@ -30,8 +31,9 @@ class DiffOptions:
         keep_going: replay also where the runs were given unlike inputs.
         names: pairs of tensors, instead of those found.
         on_paired: is told what was paired, once a candidate.
-        max_bytes: greatest size of a dump; a larger one is made in two passes, a coarse one of
-            what layers give and a fine one of the suspect layers.
+        max_bytes: greatest size of a dump; a larger one is made in passes: sketches of everything
+            (of sides that are engines) or what layers give, and then what is suspect.
+        mode: `sketch` begins with sketches whatever the size of a dump.
         tell: is told what takes a while, before it is done, and what was written.
         progress: is told what is under way.
         calibrate: whether to run the candidate again and raise the limits of tensors to what its
@@ -47,6 +49,12 @@ class DiffOptions:
         on_found: is shown the dumps of both sides, while they are there, with what was found; once
             a candidate that is no module.
         repro: folder that gets the fault by itself, to attach to a bug report; new or empty.
+        side_by_side: whether candidates on other engines run in processes of their own while the
+            reference runs on Torch. Their oracles are loaded anew there, by name.
+        cache_reference: whether to take a reference's run on Torch from the cache, and to keep it
+            there.
+        stream_reference: whether the reference's weights stay in their safetensors files, as it is
+            run and as it is replayed.
     """
 
     run: RunOptions = field(default_factory=RunOptions)
@@ -55,6 +63,7 @@ class DiffOptions:
     names: NameMap = field(default_factory=dict)
     on_paired: Callable[[Pairing], None] = lambda pairing: None
     max_bytes: int = DEFAULT_MAX_BYTES
+    mode: CaptureMode = CaptureMode.FULL
     tell: Callable[[str], None] = lambda text: None
     progress: Callable[[str], None] = lambda text: None
     calibrate: bool = False
@@ -64,6 +73,14 @@ class DiffOptions:
     command: str = "diff_models ..."
     repro: Path | None = None
     on_found: OnFound = lambda reference, candidate, found: None
+    side_by_side: bool = False
+    cache_reference: bool = False
+    stream_reference: bool = False
+
+    @property
+    def running_reference(self) -> RunOptions:
+        """How the reference is run."""
+        return replace(self.run, stream=self.stream_reference)
 
     @property
     def asked_below(self) -> str | None:

@@ -73,7 +73,7 @@ def require_pictures(dump: Dump, pictures: Mapping[str, Array]) -> None:
 
 
 def given_differences(reference: Dump, candidate: Dump) -> Iterator[InputDifference]:
-    """Compare positions, masks and pictures that both runs gave the whole model in the prefill.
+    """Yield how positions, masks and pictures differ that both runs gave the model in the prefill.
 
     Args:
         reference: of the reference's run.

@@ -33,7 +33,7 @@ _LOGITS = ("lm_head", "logits")
 def harmless_differences(
     checker: Checker, checks: Sequence[Check], guilty: Sequence[Check]
 ) -> Iterator[Harmless]:
-    """Find those of the guilty tensors that do no harm.
+    """Yield those of the guilty tensors that do no harm.
 
     Args:
         checker: runs further replays.

@@ -58,7 +58,7 @@ def _kind(manifest: Manifest | None) -> str | None:
 def input_differences(
     reference: Manifest, candidate: Manifest, decode: Decode | None = None
 ) -> Iterator[InputDifference]:
-    """Compare token ids row by row, and the resolved configurations field by field.
+    """Yield how token ids differ, row by row, and the resolved configurations, field by field.
 
     Args:
         reference: of the reference's run.
@@ -71,7 +71,7 @@ def input_differences(
 
 
 def observed_differences(candidate: Manifest) -> Iterator[InputDifference]:
-    """Tell that a run gives something else when it is captured: its dump says nothing of it.
+    """Yield that a run gives something else when it is captured: its dump says nothing of it.
 
     Args:
         candidate: of the candidate's run.

@@ -10,7 +10,7 @@ from pathlib import Path
 from comparison.schema.errors import UnwritableOutputError
 from test_common.output_folder import check_content, clear_old_dump, unwritable
 
-_DUMP = re.compile(r"(reference-of-)?(reference|candidate[0-9]*)(-(coarse|fine|drill))?")
+_DUMP = re.compile(r"(reference-of-)?(reference|candidate[0-9]*)(-(sketch|coarse|finer?|drill))?")
 
 
 def is_dump_folder(name: str) -> bool:
@@ -51,13 +51,13 @@ def clear_earlier(output: Path, *, besides: str) -> None:
 
     Args:
         output: a folder that `check_output` has passed with `overwrite`.
-        besides: name of the folder that was written already.
+        besides: name of the folder that was written already; sketches beside it stay, too.
 
     Raises:
         UnwritableOutputError: something cannot be removed.
     """
     for folder in _earlier(output) if output.is_dir() else ():
-        if folder.name != besides:
+        if folder.name not in (besides, f"{besides}-sketch"):
             remove_dump(folder)
 
 

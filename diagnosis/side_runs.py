@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, assert_never
+from typing import TYPE_CHECKING, Any, assert_never
 
 from comparison.schema.errors import BadInputError
 from comparison.store.dump import Dump, open_dump
@@ -17,6 +17,10 @@ from oracles.oracle import PipelineOracle
 from oracles.oracle_check import checked_oracle
 from test_common.batch_file import Prompt
 from test_common.debug_options import ALL_LAYERS, DebugOptions
+from test_common.remote_code import with_trust
+
+if TYPE_CHECKING:
+    from test_common.dump_writer import DumpWriter
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +42,8 @@ class RunOptions:
         watch_config: whether to note which fields of the configuration they read.
         overwrite: whether earlier dumps in their folders may be replaced.
         verify_capture: whether each is run again without hooks, to see that these change nothing.
+        trust_remote_code: whether Python code of the models' repositories may run.
+        stream: whether weights stay in their safetensors files, where Torch runs.
     """
 
     pipeline: str | None = None
@@ -54,6 +60,8 @@ class RunOptions:
     watch_config: bool = False
     overwrite: bool = False
     verify_capture: bool = False
+    trust_remote_code: bool = False
+    stream: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,12 +73,17 @@ class SideDump:
         dump: its tensors.
         oracle: what was run; None for a dump that was there already.
         options: how; None for a dump that was there already.
+        cached_at: when it was made, in seconds since the epoch, where the run is one of the cache.
     """
 
     spec: SideSpec
     dump: Dump
     oracle: PipelineOracle | None = None
     options: DebugOptions | None = None
+    cached_at: float | None = None
+
+
+EngineOracle = tuple[PipelineOracle, str]  # with the name that the user gave
 
 
 def run_side(spec: SideSpec, folder: Path, options: RunOptions) -> SideDump:
@@ -89,14 +102,18 @@ def run_side(spec: SideSpec, folder: Path, options: RunOptions) -> SideDump:
         case DumpSide(path=path):
             return SideDump(spec=spec, dump=open_dump(path))
         case EngineSide():
-            with side_errors(_called(spec, folder)):
-                return _run(spec, folder, options)
+            return run_engine_side(spec, folder, options)
         case _:
             assert_never(spec)
 
 
 def measure_side(
-    spec: EngineSide, folder: Path, options: RunOptions, *, max_bytes: int
+    spec: EngineSide,
+    folder: Path,
+    options: RunOptions,
+    *,
+    max_bytes: int,
+    known: EngineOracle | None = None,
 ) -> tuple[SideDump | None, dict[str, int]]:
     """Run a side on Torch, whatever its engine, and tell how large its full dump is.
 
@@ -105,6 +122,7 @@ def measure_side(
         folder: where the dump goes, if it is small enough.
         options: how to run.
         max_bytes: greatest size of the dump; with 0 it is only measured.
+        known: what `oracle_of` gave, None for asking it.
 
     Returns:
         The side where its dump fits, else None; and the bytes of each tensor.
@@ -117,10 +135,10 @@ def measure_side(
     from test_common.limited_writer import LimitedDumpWriter
 
     spec = replace(spec, engine="torch")
-    oracle, name = oracle_of(spec, options)
-    asked = _debug_options(spec, name, folder, options)
+    oracle, name = known or oracle_of(spec, options)
+    asked = debug_options(spec, name, folder, options)
     writer = LimitedDumpWriter(folder, max_bytes=max_bytes, overwrite=options.overwrite)
-    with side_errors(_called(spec, folder)):
+    with side_errors(called(spec, folder)):
         run_debug_model(oracle, asked, writer=writer)
     if writer.overflowed:
         remove_dump(folder)  # holds no tensors
@@ -129,8 +147,13 @@ def measure_side(
     return side, dict(writer.sizes)
 
 
-def _called(spec: EngineSide, folder: Path) -> str:
-    """Call a side by its role, which its folder is named for, and as the user did."""
+def called(spec: EngineSide, folder: Path) -> str:
+    """Call a side by its role, which its folder is named for, and as the user did.
+
+    Args:
+        spec: the side.
+        folder: of its dump.
+    """
     role, _, _ = folder.name.partition("-")
     number = role.removeprefix("candidate")
     return f"candidate {number} ({spec})" if number.isdecimal() else f"the {role} ({spec})"
@@ -146,16 +169,39 @@ def sizes_of_dump(dump: Dump) -> dict[str, int]:
     return dict(sizes)
 
 
-def _run(spec: EngineSide, folder: Path, options: RunOptions) -> SideDump:
+def run_engine_side(
+    spec: EngineSide, folder: Path, options: RunOptions, *, writer: DumpWriter | None = None
+) -> SideDump:
+    """Run an engine into `folder`.
+
+    Args:
+        spec: the side.
+        folder: where the dump goes.
+        options: how to run.
+        writer: takes the tensors, instead of one made of the options.
+
+    Raises:
+        BadInputError: there is no such pipeline or oracle.
+        EngineError: the engine cannot run it.
+    """
     from test_common.debug_run import run_debug_model
 
-    oracle, name = oracle_of(spec, options)
-    asked = _debug_options(spec, name, folder, options)
-    run_debug_model(oracle, asked)
-    return SideDump(spec=spec, dump=open_dump(folder), oracle=oracle, options=asked)
+    with side_errors(called(spec, folder)):
+        oracle, name = oracle_of(spec, options)
+        asked = debug_options(spec, name, folder, options)
+        run_debug_model(oracle, asked, writer=writer)
+        return SideDump(spec=spec, dump=open_dump(folder), oracle=oracle, options=asked)
 
 
-def _debug_options(spec: EngineSide, name: str, folder: Path, options: RunOptions) -> DebugOptions:
+def debug_options(spec: EngineSide, name: str, folder: Path, options: RunOptions) -> DebugOptions:
+    """Return how an engine is run.
+
+    Args:
+        spec: the side.
+        name: of its oracle.
+        folder: where the dump goes.
+        options: how sides are run.
+    """
     return DebugOptions(
         pipeline=name,
         framework=spec.engine,
@@ -175,10 +221,12 @@ def _debug_options(spec: EngineSide, name: str, folder: Path, options: RunOption
         weights=True,
         check_observer=True,
         verify_capture=options.verify_capture,
+        trust_remote_code=options.trust_remote_code,
+        stream=options.stream and spec.engine == "torch",
     )
 
 
-def oracle_of(spec: EngineSide, options: RunOptions) -> tuple[PipelineOracle, str]:
+def oracle_of(spec: EngineSide, options: RunOptions) -> EngineOracle:
     """Return a side's oracle and its name.
 
     Raises:
@@ -191,7 +239,8 @@ def oracle_of(spec: EngineSide, options: RunOptions) -> tuple[PipelineOracle, st
     if name is None:
         raise BadInputError(f"{spec}: name what to run, --pipeline NAME or {spec}@FILE.py")
     is_file = name.endswith(".py") or ".py:" in name
-    return checked_oracle(load_oracle_file(name) if is_file else find_oracle(name)), name
+    oracle = checked_oracle(load_oracle_file(name) if is_file else find_oracle(name))
+    return with_trust(oracle, trusted=options.trust_remote_code), name
 
 
 def with_prompts_of(options: RunOptions, dump: Dump) -> RunOptions:

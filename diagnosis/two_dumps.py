@@ -26,7 +26,7 @@ from comparison.schema.diagnosis import (
     Judgement,
     Spot,
 )
-from comparison.schema.outcome import Compared, Metrics, Side
+from comparison.schema.outcome import Compared, KindDiffers, Metrics, ShapeDiffers, Side
 from comparison.schema.tensor_names import parse_tensor_name
 from comparison.store.dump import Dump
 from diagnosis.inputs import input_differences
@@ -136,9 +136,12 @@ def _draft(
 ) -> Diagnosis:
     modules = {_module(entry.name) for entry in reference.entries}
     checked = {_module(pair.reference.name) for pair, _ in errors}
-    enough = bool(errors) and not compared.cut_short
+    missing = []
+    if not errors or compared.cut_short:
+        missing.append("a part of the dumps could not be compared")
+    missing += [*_no_numbers(compared), *_unlike(compared)]
     return Diagnosis(
-        verdict=Judgement.AGREE if enough else Judgement.INCONCLUSIVE,
+        verdict=Judgement.INCONCLUSIVE if missing else Judgement.AGREE,
         sentence="",
         reference_engine=reference.engine or "reference",
         candidate_engine=candidate.engine or "candidate",
@@ -159,10 +162,35 @@ def _draft(
             )
             for pair, error in errors
         ),
-        missing=() if enough else ("a part of the dumps could not be compared",),
+        missing=tuple(missing),
         unpaired=tuple(item.tensor for item in compared.unpaired),
         notes=(*compared.notes, *reference.notes, *candidate.notes, _NOTE),
     )
+
+
+def _no_numbers(compared: Comparison) -> Iterator[str]:
+    """Say where the reference cannot be judged by, as a replay would."""
+    for pair in compared.pairs:
+        counts = pair.outcome.non_finite if isinstance(pair.outcome, Compared) else None
+        parsed = parse_tensor_name(pair.reference.name)
+        if counts is None or (parsed is not None and parsed.side == "input"):
+            continue
+        if counts.nan_both or counts.nan_reference_only:
+            name = pair.reference.name
+            yield f"the reference itself gives values that are no numbers, first at {name}"
+            return
+
+
+def _unlike(compared: Comparison) -> Iterator[str]:
+    """Say which tensors have no distance, being of unlike shape or kind of numbers."""
+    names = [
+        pair.reference.name
+        for pair in compared.pairs
+        if isinstance(pair.outcome, ShapeDiffers | KindDiffers)
+    ]
+    if names:
+        more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+        yield f"the sides differ in shape or kind of numbers at {names[0]}{more}"
 
 
 def _with(draft: Diagnosis, *, cause: Cause, guilty: Guilty | None = None) -> Diagnosis:

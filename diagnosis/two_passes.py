@@ -7,12 +7,13 @@ alone gives the verdict, which so covers both.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
 from comparison.schema.diagnosis import Diagnosis, Guilty, Judgement
 from diagnosis.capture_plan import CapturePlan, FinePass, suspects_of
+from diagnosis.sketch_pass import SketchedSuspects
 from diagnosis.vote import Finding
 
 DEFAULT_MAX_BYTES = 8 * 10**9
@@ -35,6 +36,8 @@ class Passes(Generic[Side]):
         max_bytes: greatest size of a dump.
         tell: is told what is to be done next.
         engine: the candidate's.
+        sketched: runs both sides for sketches and tells what is suspect in them; None for going
+            without.
     """
 
     capture: Callable[[str, tuple[str, ...]], Side]
@@ -43,24 +46,66 @@ class Passes(Generic[Side]):
     max_bytes: int
     tell: Callable[[str], None]
     engine: str
+    sketched: Callable[[], SketchedSuspects] | None = None
 
     def run(self) -> Finding:
         """Judge the layers, and then look into those that are suspect."""
+        if self.sketched is not None:
+            return self._from_sketches(self.sketched)
         plan, least = self.plan, self.plan.coarse_modules // 2
         self.tell(self._too_large())
         coarse = self.find(self.capture("coarse", plan.coarse()), least)
         found = coarse.diagnosis
-        suspects = suspects_of(
-            [self._module_in_plan(guilty) for guilty in found.guilty],
-            [(item.tensor, item.excess) for item in found.growth],
-            limit=_SUSPECT,
-        )
+        suspects = self._suspects(found)
         if not suspects:
             return replace(coarse, diagnosis=self._only_coarse(found))
         fine = plan.fine(suspects, max_bytes=self.max_bytes)
         self.tell(self._before_fine(fine))
         final = self.find(self.capture("fine", fine.globs), least)
         return replace(final, diagnosis=self._joined(found, final.diagnosis, fine))
+
+    def _from_sketches(self, sketched: Callable[[], SketchedSuspects]) -> Finding:
+        """Capture what sketches point at, and then what the replay of that finds besides."""
+        plan, least = self.plan, self.plan.coarse_modules // 2
+        self.tell(
+            f"sketches first: a few KB for each of the tensors that take {_size(plan.total_bytes)}"
+        )
+        seen = sketched()
+        fine = plan.fine(seen.modules, max_bytes=self.max_bytes)
+        said = f"{seen.tensors} tensors were estimated from {_size(seen.size_bytes)} of sketches"
+        self.tell(f"{said}; {self._before_fine(fine) if seen.modules else 'nothing is suspect'}")
+        name, globs = ("fine", fine.globs) if seen.modules else ("coarse", plan.coarse())
+        found = self.find(self.capture(name, globs), least)
+        left = self._not_in(fine, self._suspects(found.diagnosis))
+        if left:
+            fine = plan.fine([*left, *seen.modules], max_bytes=self.max_bytes)
+            self.tell(self._before_fine(fine))
+            found = self.find(self.capture("finer", fine.globs), least)
+        return replace(found, diagnosis=self._after_sketches(found.diagnosis, said, fine))
+
+    def _suspects(self, found: Diagnosis) -> tuple[str, ...]:
+        return suspects_of(
+            [self._module_in_plan(guilty) for guilty in found.guilty],
+            [(item.tensor, item.excess) for item in found.growth],
+            limit=_SUSPECT,
+        )
+
+    def _not_in(self, fine: FinePass, modules: Iterable[str]) -> tuple[str, ...]:
+        """Leave out what was captured whole, and what did not fit."""
+        layers = [(module, self.plan.layer_of(module)) for module in modules]
+        return tuple(
+            module
+            for module, layer in layers
+            if (not fine.outside if layer is None else layer not in (*fine.layers, *fine.left))
+        )
+
+    def _after_sketches(self, found: Diagnosis, said: str, fine: FinePass) -> Diagnosis:
+        captured = f"all of {_whole(fine)}" if fine.layers or fine.outside else "no layer whole"
+        sentence = (
+            f"{found.sentence} This rests on sketches of all tensors, and on a dump of what layers "
+            f"give and {captured}."
+        )
+        return replace(found, sentence=sentence, notes=(*found.notes, said, *_left(fine)))
 
     def _module_in_plan(self, guilty: Guilty) -> str:
         """Return the name, of those of both sides, that the plan knows a layer by."""

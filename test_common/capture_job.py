@@ -79,6 +79,10 @@ class CaptureJob:
         watch_config: whether to note which fields of the configuration are read.
         check_observer: whether to run the first step again without hooks, on Torch, and tell
             whether capture changes what the model gives.
+        stream: whether weights stay in their safetensors files, on Torch.
+        max_bytes: greatest size of the dump's tensor files, None for no limit; `writer` keeps to
+            it, and so must those of other processes.
+        max_memory: greatest memory that the process with the model may hold, None for no limit.
     """
 
     draft: Manifest
@@ -103,6 +107,9 @@ class CaptureJob:
     ops: Sequence[str] = ()
     watch_config: bool = False
     check_observer: bool = False
+    stream: bool = False
+    max_bytes: int | None = None
+    max_memory: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

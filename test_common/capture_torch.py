@@ -17,6 +17,7 @@ from test_common.observer_effect import measured_effect
 from test_common.oracle_errors import checked_result, oracle_errors
 from test_common.pipelines import TorchModelAndDataProcessor
 from test_common.progress import stage
+from test_common.streamed_model import streamed_weights
 from test_common.torch_print_hook import TorchPrintHook
 from test_common.torch_runner import (
     TorchEncoderRun,
@@ -39,7 +40,11 @@ def capture_on_torch(oracle: BuildsPipelines, job: CaptureJob) -> Captured:
         CaptureError: no tensor was captured.
         EngineError: the model cannot be built or run.
     """
-    with stage("building the model on Torch"), oracle_errors(oracle, "create_torch_pipeline"):
+    with (
+        stage("building the model on Torch"),
+        streamed_weights(wanted=job.stream),
+        oracle_errors(oracle, "create_torch_pipeline"),
+    ):
         built = checked_result(
             oracle,
             "create_torch_pipeline",

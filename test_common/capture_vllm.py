@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
-import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -14,12 +12,14 @@ from comparison.schema.errors import BadInputError, EngineError, TryAgainError
 from comparison.schema.manifest import Manifest
 from comparison.store.manifest_file import read_manifest, write_manifest
 from test_common.capture_job import EMBEDDINGS_TASK, BuildsPipelines, Captured, CaptureJob
+from test_common.capture_mode import CaptureMode
+from test_common.child_process import child_process, killing_signal
 from test_common.oracle_errors import checked_result, oracle_errors
 from test_common.pipelines import VLLMPipeline
+from test_common.sketch_writer import SketchWriter
 from test_common.vllm_environment import vllm_command
 from test_common.vllm_job import DRAFT_FILE, ERROR_FILE, LOGITS_FILE, RESULT_FILE, VllmJob
 
-_GRACE_SECONDS = 10
 _TRY_AGAIN = 75
 _VISIBLE_DEVICES = "CUDA_VISIBLE_DEVICES"
 
@@ -69,6 +69,12 @@ def _write_job(folder: Path, oracle: BuildsPipelines, job: CaptureJob) -> None:
         )
     tokenizer = pipeline.tokenizer_path
     ranks = _ranks(job, pipeline)
+    mode = job.writer.mode if isinstance(job.writer, SketchWriter) else CaptureMode.FULL
+    if ranks > 1 and mode is not CaptureMode.FULL:
+        raise BadInputError(
+            f"mode {mode} takes one process, found {ranks}: parts of tensors cannot be joined from "
+            "sketches; use --mode full"
+        )
     VllmJob(
         model_path=str(pipeline.model_path),
         tokenizer_path=None if tokenizer is None else str(tokenizer),
@@ -92,6 +98,10 @@ def _write_job(folder: Path, oracle: BuildsPipelines, job: CaptureJob) -> None:
         ops=list(job.ops),
         weights=job.weights,
         watch_config=job.watch_config,
+        max_bytes=job.max_bytes,
+        max_memory=job.max_memory,
+        parent=os.getpid(),
+        mode=mode,
     ).write(folder)
     options = {**job.draft.options, "tensor_parallel_size": ranks}
     write_manifest(folder / DRAFT_FILE, replace(job.draft, options=options))
@@ -126,19 +136,11 @@ def _visible_devices(device: str, environ: Mapping[str, str] = os.environ) -> li
 
 def _run_worker(command: Sequence[str], folder: Path) -> None:
     """Run the worker to its end; it shares our console, and goes when we go."""
-    worker = subprocess.Popen(command)
-    try:
+    # Ctrl-C reaches the worker too, unless it came to us alone.
+    with child_process(command) as worker:
         code = worker.wait()
-    except BaseException:  # Ctrl-C reaches the worker too, unless it came to us alone
-        worker.terminate()
-        try:
-            worker.wait(_GRACE_SECONDS)
-        except subprocess.TimeoutExpired:
-            worker.kill()
-            worker.wait()
-        raise
-    if code < 0:
-        name = signal.Signals(-code).name
+    name = killing_signal(code)
+    if name is not None:
         raise TryAgainError(f"the vLLM worker was killed by {name}; see its last lines above")
     if code != 0:
         error = folder / ERROR_FILE

@@ -10,6 +10,7 @@ from typing import Any
 
 from comparison.schema.errors import BadInputError
 from test_common.batch_file import Prompt
+from test_common.capture_mode import CaptureMode
 from test_common.error_text import shown
 from test_common.print_style import PrintStyle
 from test_common.source_name import sources_problem
@@ -51,6 +52,14 @@ class DebugOptions:
             whether capture changes what the model gives.
         verify_capture: whether to run all of it again without hooks, on any engine, and tell so of
             every step.
+        max_bytes: greatest size of the dump's tensor files in bytes, None for no limit.
+        max_memory: greatest memory in bytes that the process with the model may hold, None for no
+            limit.
+        trust_remote_code: whether Python code of the model's repository may run. What the oracle
+            itself says of it does not count.
+        stream: whether weights stay in their safetensors files on Torch, and are read as they are
+            needed.
+        mode: how much of each tensor is kept; less than all takes an output folder.
     """
 
     pipeline: str
@@ -77,6 +86,11 @@ class DebugOptions:
     watch_config: bool = False
     check_observer: bool = False
     verify_capture: bool = False
+    trust_remote_code: bool = False
+    max_bytes: int | None = None
+    max_memory: int | None = None
+    stream: bool = False
+    mode: CaptureMode = CaptureMode.FULL
 
     def __post_init__(self) -> None:
         """Collect all that is wrong with the options.
@@ -99,8 +113,13 @@ class DebugOptions:
             )
         if self.prefer_module_v3 and self.framework != "max":
             problems.append(f"prefer_module_v3 is for max, not for {self.framework}")
+        if self.stream and self.framework != "torch":
+            problems.append(f"stream is for torch, not for {self.framework}")
         problems += self._parallel_problems()
         problems += self._style_problems()
+        problems += self._mode_problems()
+        problems += _too_small("max_bytes", self.max_bytes)
+        problems += _too_small("max_memory", self.max_memory)
         if self.weights and self.output is None:
             problems.append("weights are written into a file: name an output folder")
         if problems:
@@ -119,6 +138,10 @@ class DebugOptions:
         yield _whole_problem("precision", self.precision)
         if self.max_batch_size is not None:
             yield _whole_problem("max_batch_size", self.max_batch_size)
+        if self.max_bytes is not None:
+            yield _whole_problem("max_bytes", self.max_bytes)
+        if self.max_memory is not None:
+            yield _whole_problem("max_memory", self.max_memory)
         if self.tensor_parallel_size is not None:
             yield _whole_problem("tensor_parallel_size", self.tensor_parallel_size)
         if isinstance(self.prompts, str | bytes):
@@ -144,12 +167,26 @@ class DebugOptions:
             )
         return problems
 
+    def _mode_problems(self) -> list[str]:
+        if self.mode is CaptureMode.FULL:
+            return []
+        problems = []
+        if self.output is None:
+            problems.append(f"mode {self.mode} writes files: name an output folder")
+        if self.style is not PrintStyle.NATIVE:
+            problems.append(f"mode {self.mode} has files of its own: leave the style out")
+        return problems
+
     def _style_problems(self) -> list[str]:
         problems = []
         if self.style.on_console and self.output is not None:
             problems.append(f"style {self.style} prints on the console: leave the output out")
         if not self.style.on_console and self.style is not PrintStyle.NATIVE and not self.output:
             problems.append(f"style {self.style} writes files: name an output folder")
+        if self.style is PrintStyle.SAFETENSORS and self.framework == "max":
+            problems.append(
+                "format safetensors is for torch and vllm: MAX writes its files by itself"
+            )
         if not 0 <= self.precision <= _MOST_DIGITS:
             problems.append(f"precision must be 0 to {_MOST_DIGITS}, got {self.precision}")
         return problems

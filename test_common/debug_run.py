@@ -21,13 +21,15 @@ from test_common.capture_job import (
 )
 from test_common.debug_images import images_of_run, taking_images
 from test_common.debug_options import ALL_LAYERS, DebugOptions
-from test_common.dump_writer import DumpWriter
+from test_common.debug_writer import marked_when_cut, writer_of_run
 from test_common.lora_notes import adapter_notes
+from test_common.remote_code import repository_code, with_trust
 from test_common.verified_capture import add_effect, verified
 
 if TYPE_CHECKING:
     import numpy as np
 
+    from test_common.dump_writer import DumpWriter
     from test_common.images import LoadedImage
     from test_common.vision_inputs import VisionInputs
 
@@ -93,15 +95,17 @@ def run_debug_model(
         UnwritableOutputError: the dump folder cannot be used.
         CaptureError: the run captured nothing.
         EngineError: the engine cannot build or run the model.
+        BudgetError: the run came to `max_bytes` or `max_memory`; the dump is marked as partial.
         TryAgainError: the Hub fails for now.
     """
     began = time.perf_counter()
+    oracle = with_trust(oracle, trusted=options.trust_remote_code)
     if writer is None and options.output is not None:
-        writer = DumpWriter(options.output, overwrite=options.overwrite, style=options.style)
+        writer = writer_of_run(options, options.output)
     if writer is None or not capture:
         run = _run(oracle, options, capture=capture, writer=None)
     else:
-        with closing(writer):
+        with closing(writer), marked_when_cut(writer):
             run = _run(oracle, options, capture=capture, writer=writer)
     return replace(run, seconds=time.perf_counter() - began)
 
@@ -146,6 +150,9 @@ def _run(
             ops=options.ops,
             watch_config=options.watch_config,
             check_observer=options.check_observer,
+            max_bytes=options.max_bytes,
+            max_memory=options.max_memory,
+            stream=options.stream,
         )
         captured = _captured(options.framework, oracle, job)
         if options.verify_capture and capture:
@@ -183,7 +190,8 @@ def debug_context(oracle: DebuggableOracle, options: DebugOptions) -> Iterator[M
 
     Args:
         oracle: names the model.
-        options: of these `num_hidden_layers`, `hf_config_overrides` and `seed`.
+        options: of these `num_hidden_layers`, `hf_config_overrides`, `seed` and
+            `trust_remote_code`.
 
     Yields:
         The fields of the configuration that are changed.
@@ -192,9 +200,10 @@ def debug_context(oracle: DebuggableOracle, options: DebugOptions) -> Iterator[M
     from test_common.seeding import seed_everything
 
     seed_everything(options.seed)
-    overrides = _overrides(oracle, options)
-    with hf_config_overrides(overrides):
-        yield overrides
+    with repository_code(trusted=options.trust_remote_code, label=options.pipeline):
+        overrides = _overrides(oracle, options)
+        with hf_config_overrides(overrides):
+            yield overrides
 
 
 def _overrides(oracle: DebuggableOracle, options: DebugOptions) -> Mapping[str, Any]:
@@ -269,6 +278,25 @@ def _capture(framework: str) -> Callable[[DebuggableOracle, CaptureJob], Capture
     from test_common.capture_torch import capture_on_torch
 
     return capture_on_torch
+
+
+def rows_of_run(oracle: DebuggableOracle, options: DebugOptions) -> list[list[int]] | None:
+    """Return the token ids that a run would be made of, one list a row.
+
+    Args:
+        oracle: names the model.
+        options: as for the run.
+
+    Returns:
+        The rows; None of a model that takes pictures, which says only in a run what it is given.
+
+    Raises:
+        BadInputError: as the run would.
+    """
+    if oracle.takes_images:
+        return None
+    with debug_context(oracle, options):
+        return _rows(oracle, options, ())[0]
 
 
 def _rows(
@@ -357,7 +385,9 @@ def _draft(
             "ops": list(options.ops),
             "steps": None if options.steps is None else sorted(options.steps),
             "style": str(options.style),
+            "mode": str(options.mode),
             "use_cache": oracle.use_cache,
+            "trust_remote_code": options.trust_remote_code,
             "lora": None if oracle.lora_path is None else str(oracle.lora_path),
             "images": [{"source": image.source, "sha256": image.sha256} for image in images],
             "notes": list(adapter_notes(oracle.lora_path, layer_count(options))),

@@ -3,32 +3,32 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+import shutil
+from collections.abc import Hashable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
+from typing import TYPE_CHECKING
 
 from comparison.numerics.weight_record import WeightRecord
 from comparison.schema.errors import UnwritableOutputError
 from comparison.schema.manifest import CaptureCertificate, Manifest, RawTensor
 from comparison.schema.operations import StepOperations
-from comparison.schema.tensor_names import file_stem, name_of_stem, parse_tensor_name
+from comparison.schema.tensor_names import parse_tensor_name
 from comparison.store.manifest_file import MANIFEST_NAME, write_manifest
 from comparison.store.operations_file import OPERATIONS_NAME, write_operations
-from comparison.store.step_folder import ORDER_FILE_NAME
 from comparison.store.weights_file import WEIGHTS_NAME, write_weights
-from test_common.folder_lock import FolderLock
-from test_common.output_folder import (
-    check_content,
-    check_output_folder,
-    clear_old_dump,
-    unwritable,
-)
+from test_common.dump_folder import DumpFolder
+from test_common.engine_files import list_engine_files
 from test_common.print_style import PrintStyle
-from test_common.tensor_files import SUFFIXES, write_tensor_file
-from test_common.torch_tensors import plain_copy, same_bytes
+from test_common.safetensors_step import SafetensorsStep
+from test_common.secret_text import manifest_without_tokens
+from test_common.tensor_files import SUFFIXES, check_dtype, raw_tensor
+from test_common.tensor_folder import StepStore, TensorFolder
+from test_common.tensor_stems import TensorStems
+from test_common.torch_tensors import in_memory, plain
+from test_common.write_budget import WriteBudget
+from test_common.write_errors import write_errors
+from test_common.write_queue import WriteQueue
 
 if TYPE_CHECKING:
     import torch
@@ -44,16 +44,24 @@ class DumpWriter:
     that. This is safe from a killed process, not from a power cut. From the first write to
     `finish` or `close` no other writer can enter the folder.
 
+    With a queue tensors are copied when they are given, and written in the background. What that
+    raises, such as a full disk, is raised by the next call of `save`, and at the latest by
+    `flush`, `finish` or `close`.
+
     Attributes:
-        out: the dump folder.
-        overwrite: whether an earlier dump in it may be replaced.
         style: the kind of files that are written.
-        bytes_written: size of all tensor files so far, links counted as nothing.
+        budget: what may be written and held, and how much is.
         progress: is told of each tensor; None while nobody looks.
     """
 
     def __init__(
-        self, out: Path, overwrite: bool = False, *, style: PrintStyle = PrintStyle.NATIVE
+        self,
+        out: Path,
+        overwrite: bool = False,
+        *,
+        style: PrintStyle = PrintStyle.NATIVE,
+        queue_bytes: int = 0,
+        budget: WriteBudget | None = None,
     ) -> None:
         """Check the folder.
 
@@ -61,31 +69,46 @@ class DumpWriter:
             out: the dump folder; it and its parents need not exist.
             overwrite: whether an earlier dump in it may be replaced.
             style: the kind of files to write.
+            queue_bytes: greatest size of the copies that wait to be written; with 0 each tensor is
+                written before `save` returns.
+            budget: what may be written and held; None for no limit.
 
         Raises:
             UnwritableOutputError: the folder is not empty, is a file, or cannot be written.
         """
-        check_output_folder(out, overwrite)
-        self.out = out
-        self.overwrite = overwrite
+        self._folder = DumpFolder(out, overwrite=overwrite)
         self.style = style
-        self.bytes_written = 0
+        self.budget = WriteBudget() if budget is None else budget
         self.progress: TensorCount | None = None
+        self._queue = WriteQueue(queue_bytes) if queue_bytes else None
+        self._stems = TensorStems()
         self._raw_tensors: dict[str, RawTensor] = {}
-        self._opened = False
-        self._lock: FolderLock | None = None
         self._step = 0
-        self._folders: set[int] = set()
+        self._steps: set[int] = set()  # whose folders are made
+        self._store: StepStore | None = None  # of this step
+        self._previous: SafetensorsStep | None = None
         self._names: set[str] = set()  # of this step
-        self._written: dict[tuple[Any, ...], Path] = {}  # of this step, by place in memory
-        self._stems: dict[str, str] = {}
-        self._taken: set[str] = set()
         self._manifest: Manifest | None = None
+
+    @property
+    def out(self) -> Path:
+        """The dump folder."""
+        return self._folder.path
+
+    @property
+    def overwrite(self) -> bool:
+        """Whether an earlier dump in the folder may be replaced."""
+        return self._folder.overwrite
+
+    @property
+    def bytes_written(self) -> int:
+        """Size of all tensor files so far, links counted as nothing."""
+        return self.budget.spent_bytes
 
     @property
     def file_names(self) -> dict[str, str]:
         """The stems that do not spell their tensor's name, with that name."""
-        return {s: name for name, s in self._stems.items() if name_of_stem(s) != name}
+        return self._stems.file_names
 
     @property
     def raw_tensors(self) -> dict[str, RawTensor]:
@@ -98,13 +121,10 @@ class DumpWriter:
         Args:
             name: full tensor name.
         """
-        if name not in self._stems:
-            stem = file_stem(name, taken=self._taken)
-            self._taken.add(stem.casefold())
-            self._stems[name] = stem
-            if name_of_stem(stem) != name and self._manifest is not None:
-                self._write_manifest(self._manifest)  # a killed run must stay readable
-        return self._stems[name]
+        stem, unlike = self._stems.stem(name)
+        if unlike and self._manifest is not None:
+            self._write_manifest(self._manifest)  # a killed run must stay readable
+        return stem
 
     def start(self, manifest: Manifest) -> None:
         """Write the manifest of a run that has not finished.
@@ -115,7 +135,7 @@ class DumpWriter:
         Raises:
             UnwritableOutputError: the folder cannot be written.
         """
-        self._open()
+        self._folder.open()
         self._write_manifest(replace(manifest, complete=False))
 
     def finish(
@@ -129,63 +149,136 @@ class DumpWriter:
             complete: False for a run that stopped early and still can say so.
 
         Raises:
-            UnwritableOutputError: the folder cannot be written.
+            UnwritableOutputError: the folder cannot be written, or a tensor of a complete run could
+                not be.
         """
-        self._open()
+        self._folder.open()
+        self._end_step()
+        if self._queue is not None:
+            self._queue.flush(again=complete)
         self._write_manifest(replace(manifest, certificate=certificate, complete=complete))
         self.close()
 
+    def flush(self) -> None:
+        """Wait until every tensor so far is written.
+
+        Raises:
+            UnwritableOutputError: one could not be.
+        """
+        if self._queue is not None:
+            self._queue.flush()
+
+    def mark_cut(self, reason: str) -> None:
+        """Note in the manifest that a run came to a limit; it stays that of a partial dump.
+
+        Args:
+            reason: one sentence.
+
+        Raises:
+            UnwritableOutputError: the manifest cannot be written.
+        """
+        if self._manifest is not None:
+            options = self._manifest.options
+            notes = [*options.get("notes", ()), reason]
+            self.start(replace(self._manifest, options={**options, "notes": notes}))
+
     def close(self) -> None:
-        """Let other writers into the folder, also after a run that failed."""
-        if self._lock is not None:
-            self._lock.release()
-            self._lock = None
+        """Let other writers into the folder, also after a run that failed.
+
+        Raises:
+            UnwritableOutputError: a tensor could not be written, and no call has raised it yet.
+        """
+        try:
+            self._end_step()
+            if self._queue is not None:
+                self._queue.close()
+        finally:
+            self._folder.release()
 
     def step(self) -> None:
         """End a step; a step without tensors gets no folder."""
+        self._end_step()
         self._step += 1
         if self.progress is not None:
             self.progress.step()
         self._names.clear()
-        self._written.clear()
+        self._previous = self._store if isinstance(self._store, SafetensorsStep) else None
+        self._store = None
 
     def save(self, name: str, tensor: torch.Tensor) -> Path:
-        """Write one tensor of the current step.
+        """Write one tensor of the current step, or copy it for writing.
 
-        A view of memory that was written in this step and has not changed since becomes a hard
-        link to that file.
+        A view of memory that was written in this step and has not changed since takes no room: it
+        becomes a hard link to that file, or a second name in the step's one file.
 
         Args:
             name: full tensor name; a name that this step has already becomes `<module>(2)-...`.
             tensor: any dtype, device, shape and strides.
 
         Returns:
-            The file.
+            The file; in a step of one file, the one it would have by itself.
 
         Raises:
-            UnwritableOutputError: the folder cannot be written, or the disk is full.
+            UnwritableOutputError: the folder cannot be written, or the disk is full; of an earlier
+                tensor too.
+            UnsupportedFormatError: the style has no such dtype.
         """
-        folder = self._step_folder()
+        self.budget.check_memory(name)
+        check_dtype(tensor, self.style)
+        store, folder = self._step_store()
         name = self._free_name(name)
         path = folder / f"{self.stem(name)}{SUFFIXES[self.style]}"
-        place = _place(tensor)
-        with _errors_of(path):
-            copy = plain_copy(tensor)
-            linked = self.style is PrintStyle.NATIVE and _link(self._written.get(place), path, copy)
-            if not linked:
-                self._write(copy, path, name)
-                self._written[place] = path
-            _append_name(folder, name)
+        if not self._repeat(store, name, tensor, path):
+            self._write(store, name, tensor, path)
+        if self.style is PrintStyle.BINARY:
+            self.note_raw_tensor(path, raw_tensor(tensor))
         self._names.add(name)
         if self.progress is not None:
             self.progress.saved(self.bytes_written)
         return path
 
-    def _write(self, copy: torch.Tensor, path: Path, name: str) -> None:
-        raw = write_tensor_file(copy, path, style=self.style, name=name)
-        if raw is not None:
-            self.note_raw_tensor(path, raw)
-        self.bytes_written += path.stat().st_size
+    def _write(self, store: StepStore, name: str, tensor: torch.Tensor, path: Path) -> None:
+        place, budget = _place(tensor), self.budget
+
+        def write(copy: torch.Tensor) -> None:
+            with write_errors(path):
+                store.write(name, copy, path=path, place=place, budget=budget)
+
+        if self._queue is None:
+            write(in_memory(tensor))
+        else:
+            self._queue.add(tensor, write)
+
+    def _repeat(self, store: StepStore, name: str, tensor: torch.Tensor, path: Path) -> bool:
+        """Give an earlier tensor another name, if it is known by now that this one is the same."""
+        if self._queue is None or tensor.device.type != "cpu" or not tensor.is_contiguous():
+            return False
+        earlier = store.find(plain(tensor), _place(tensor))
+        if earlier is None:
+            return False
+
+        def repeat() -> None:
+            with write_errors(path):
+                store.repeat(name, earlier, path=path)
+
+        self._queue.check()
+        self._queue.call(repeat, also_after_error=False)
+        return True
+
+    def _end_step(self) -> None:
+        """Complete the files of the current step, which may go on after that."""
+        store, folder = self._store, self.out / str(self._step)
+        if store is None:
+            return
+
+        def end() -> None:
+            with write_errors(folder):
+                store.end()
+
+        if self._queue is None:
+            end()
+        else:
+            self._queue.call(end)
 
     def note_raw_tensor(self, path: Path, raw: RawTensor) -> None:
         """Keep dtype and shape of a file of bare bytes for the manifest.
@@ -208,7 +301,7 @@ class DumpWriter:
         Raises:
             UnwritableOutputError: the folder cannot be written.
         """
-        self._open()
+        self._folder.open()
         path = self.out / WEIGHTS_NAME
         write_weights(path, record)
         return path
@@ -227,7 +320,7 @@ class DumpWriter:
         Raises:
             UnwritableOutputError: the folder cannot be written.
         """
-        folder = self._step_folder() if step is None else self.out / str(step)
+        folder = self._step_store()[1] if step is None else self.out / str(step)
         write_operations(folder / OPERATIONS_NAME, operations)
         return folder / OPERATIONS_NAME
 
@@ -243,11 +336,11 @@ class DumpWriter:
         Raises:
             UnwritableOutputError: the step exists, or the folder cannot be written.
         """
-        self._open()
+        self._folder.open()
         folder = self.out / f"{step}.partial"
         if os.path.lexists(self.out / str(step)):
             raise UnwritableOutputError(f"step {step} is in {self.out} already")
-        with _errors_of(folder):
+        with write_errors(folder):
             folder.mkdir()
         return folder
 
@@ -270,70 +363,46 @@ class DumpWriter:
 
         Raises:
             UnwritableOutputError: the folder cannot be written or renamed.
+            BudgetError: the steps so far take more than they may.
         """
         folder, final = self.out / f"{step}.partial", self.out / str(step)
-        missing = []
-        with _errors_of(final):
-            for name in names:
-                if (folder / f"{self.stem(name)}{suffix}").is_file():
-                    _append_name(folder, name)
-                else:
-                    missing.append(name)
-            for name in self._printed_by_hand(folder, names, suffix=suffix):
-                _append_name(folder, name)
+        with write_errors(final):
+            stems = {name: self.stem(name) for name in names}
+            missing = list_engine_files(folder, stems, suffix=suffix)
             if os.path.lexists(final):
                 raise UnwritableOutputError(f"step {step} is in {self.out} already")
             folder.rename(final)
-            self.bytes_written += sum(path.stat().st_size for path in final.iterdir())
+            self.budget.spend(sum(path.stat().st_size for path in final.iterdir()))
         if self.progress is not None:
             self.progress.saved(self.bytes_written, count=len(names))
             self.progress.step()
-        return tuple(missing)
+        self.budget.check(0, f"the end of step {step}")
+        self.budget.check_memory(f"the end of step {step}")
+        return missing
 
-    def _printed_by_hand(self, folder: Path, names: Sequence[str], *, suffix: str) -> list[str]:
-        """Name the files that an engine wrote without a hook, oldest first."""
-        hooked = {ORDER_FILE_NAME, *(f"{self.stem(name)}{suffix}" for name in names)}
-        found = [
-            path
-            for path in folder.iterdir()
-            if path.name.endswith(suffix) and path.name not in hooked
-        ]
-        found.sort(key=lambda path: (path.stat().st_mtime_ns, path.name))
-        return [name_of_stem(path.name.removesuffix(suffix)) for path in found]
-
-    def _open(self) -> None:
-        """Lock the folder, and before the first write create it, or clear it of an earlier dump."""
-        if self._lock is not None:
-            return
-        if not self._opened:
-            check_output_folder(self.out, self.overwrite)  # it may have changed since
-        with _errors_of(self.out):
-            if not self._opened:
-                self.out.mkdir(parents=True, exist_ok=True)
-            self._lock = FolderLock(self.out)
-        if not self._opened:
-            self._clear()
-        self._opened = True
-
-    def _clear(self) -> None:
-        """Clear the folder, now that no one else can write into it."""
-        try:
-            with _errors_of(self.out):
-                check_content(self.out, overwrite=self.overwrite)
-            clear_old_dump(self.out)
-        except UnwritableOutputError:
-            self.close()
-            raise
-
-    def _step_folder(self) -> Path:
-        """Return the current step's folder, made by us: neither a link nor there before."""
-        self._open()
+    def _step_store(self) -> tuple[StepStore, Path]:
+        """Return the current step and its folder, made by us: neither a link nor there before."""
+        self._folder.open()
         folder = self.out / str(self._step)
-        if self._step not in self._folders:
-            with _errors_of(folder):
+        if self._step not in self._steps:
+            with write_errors(folder):
                 folder.mkdir()
-            self._folders.add(self._step)
-        return folder
+            self._steps.add(self._step)
+        if self._store is None:
+            if self.style is PrintStyle.SAFETENSORS:
+                self._store = SafetensorsStep(folder, previous=self._previous)
+            else:
+                self._store = TensorFolder(folder, self.style)
+        return self._store, folder
+
+    def remove_steps(self) -> None:
+        """Remove all tensors that were written so far."""
+        self._end_step()
+        self.flush()
+        self._store = None
+        for number in self._steps:
+            shutil.rmtree(self.out / str(number))
+        self._steps.clear()
 
     def _free_name(self, name: str) -> str:
         """Count up the call in a name until this step does not have it."""
@@ -354,56 +423,10 @@ class DumpWriter:
             raw_tensors=manifest.raw_tensors | self._raw_tensors,
         )
         path = self.out / MANIFEST_NAME
-        with _errors_of(path):
-            write_manifest(path, self._manifest)
+        with write_errors(path):
+            write_manifest(path, manifest_without_tokens(self._manifest))
 
 
-@contextmanager
-def _errors_of(path: Path) -> Iterator[None]:
-    """Turn what the system says into our error.
-
-    torch.save reports a failed write of an open file as a RuntimeError with the OSError behind
-    it.
-    """
-    try:
-        yield
-    except UnwritableOutputError:
-        raise
-    except OSError as error:
-        raise unwritable(path, error) from error
-    except RuntimeError as error:
-        if isinstance(error.__context__, OSError):
-            raise unwritable(path, error.__context__) from error
-        raise
-
-
-def _place(tensor: torch.Tensor) -> tuple[Any, ...]:
+def _place(tensor: torch.Tensor) -> Hashable:
     """Return what two aliases of the same elements have in common."""
     return (tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype, tensor.device)
-
-
-def _link(earlier: Path | None, path: Path, copy: torch.Tensor) -> bool:
-    """Link to an earlier file of the same place in memory, if that holds the same bytes.
-
-    The place alone proves nothing: memory is reused, and changed in place.
-    """
-    if earlier is None:
-        return False
-    import torch
-
-    if not same_bytes(torch.load(earlier, mmap=True, weights_only=True), copy):
-        return False
-    try:
-        os.link(earlier, path)
-    except OSError:  # a file system without links, or too many of them: write it again
-        return False
-    return True
-
-
-def _append_name(folder: Path, name: str) -> None:
-    """Add a line to the names of a step; line breaks in a name are percent-encoded."""
-    line = "".join(
-        c if c.isprintable() else quote(c, safe="", errors="surrogatepass") for c in name
-    )
-    with (folder / ORDER_FILE_NAME).open("a", encoding="utf-8") as file:
-        file.write(line + "\n")

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from test_common.dump_writer import DumpWriter
+from test_common.write_queue import DEFAULT_QUEUE_BYTES
 
 if TYPE_CHECKING:
     import torch
@@ -35,7 +35,7 @@ class LimitedDumpWriter(DumpWriter):
         Raises:
             UnwritableOutputError: the folder is not empty, is a file, or cannot be written.
         """
-        super().__init__(out, overwrite)
+        super().__init__(out, overwrite, queue_bytes=DEFAULT_QUEUE_BYTES)
         self._max_bytes = max_bytes
         self._counted: Counter[str] = Counter()
         self._total = 0
@@ -59,10 +59,5 @@ class LimitedDumpWriter(DumpWriter):
         if not self.overflowed:
             return super().save(name, tensor)
         if had_room:
-            self._remove_tensors()
+            self.remove_steps()
         return self.out
-
-    def _remove_tensors(self) -> None:
-        for number in self._folders:
-            shutil.rmtree(self.out / str(number))
-        self._folders.clear()

@@ -123,8 +123,13 @@ def offer_local_transformers() -> None:
     """
     if any(name in os.environ for name in _TESTS):
         return
-    if not any(isinstance(finder, _LocalFinder) for finder in sys.meta_path):
+    if not is_offered():
         sys.meta_path.insert(0, _LocalFinder())
+
+
+def is_offered() -> bool:
+    """Tell whether this process would take the local copy, if there is one."""
+    return any(isinstance(finder, _LocalFinder) for finder in sys.meta_path)
 
 
 class _LocalFinder(MetaPathFinder):

@@ -12,6 +12,7 @@ from comparison.schema.errors import (
     TryAgainError,
     UnknownPipelineError,
 )
+from test_common.remote_code import HOW, PARAMETER, RemoteCodeError
 
 _TOO_MANY_REQUESTS = 429
 
@@ -39,11 +40,18 @@ def model_load_error(error: Exception, *, model_path: str, engine: str) -> Accur
     if isinstance(error, AccuracyToolsError):
         return error
     for cause in _causes(error):
+        if isinstance(cause, RemoteCodeError):
+            return cause
         found = _hub_error(cause, model_path)
         if found is not None:
             return found
     if not Path(model_path).exists() and isinstance(error, OSError) and is_offline():
         return _not_cached(model_path)
+    if f"{PARAMETER}=True" in str(error):
+        return RemoteCodeError(
+            f"{model_path}: {engine} needs Python code of its repository, which is not trusted; "
+            f"{HOW}"
+        )
     return EngineError(f"{engine} cannot load {model_path}: {_one_line(error)}")
 
 

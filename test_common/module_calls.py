@@ -186,7 +186,7 @@ class ModuleCalls:
 
 
 def walk_modules(model: torch.nn.Module, root: str) -> Iterator[FoundModule]:
-    """Go through a model, parents first, children in their order.
+    """Yield the modules of a model, parents first, children in their order.
 
     A module that is met again is told of once more, with `same_as`, and not gone into; neither
     is a ScriptModule.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,42 @@ def observer_effect(watched: Iterable[Array], plain: Iterable[Array]) -> float:
     )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observation:
+    """What a run without hooks told of one with hooks.
+
+    Attributes:
+        effect: as `observer_effect`, of the run with hooks against one without.
+        noise: the same of two runs without; 0.0 where the effect is, since one run is enough then.
+        same_bits: whether the signs of zeros and the kinds of NaN are equal too.
+    """
+
+    effect: float
+    noise: float
+    same_bits: bool
+
+    @property
+    def told(self) -> float | None:
+        """The effect, None where the model does not repeat itself, so that nothing can be told."""
+        return None if self.noise else self.effect
+
+
+def observed(watched: Sequence[Array], run: Callable[[], Sequence[Array]]) -> Observation:
+    """Run without hooks and tell what these change.
+
+    Args:
+        watched: what the model gave while it was captured.
+        run: runs it on the same inputs without hooks; a second time where the first one differs.
+    """
+    plain = run()
+    effect = observer_effect(watched, plain)
+    return Observation(
+        effect=effect,
+        noise=observer_effect(plain, run()) if effect else 0.0,
+        same_bits=all(_same_bits(left, right) for left, right in zip(watched, plain, strict=True)),
+    )
+
+
 def measured_effect(watched: Sequence[Array], run: Callable[[], Sequence[Array]]) -> float | None:
     """Run without hooks and tell what these change.
 
@@ -40,9 +77,11 @@ def measured_effect(watched: Sequence[Array], run: Callable[[], Sequence[Array]]
         As `observer_effect`; None where the model does not repeat itself, so that nothing can be
         told.
     """
-    plain = run()
-    effect = observer_effect(watched, plain)
-    return None if effect and observer_effect(plain, run()) else effect
+    return observed(watched, run).told
+
+
+def _same_bits(left: Array, right: Array) -> bool:
+    return left.dtype == right.dtype and left.tobytes() == right.tobytes()
 
 
 def _effect(watched: Array, plain: Array) -> float:

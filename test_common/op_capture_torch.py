@@ -313,6 +313,8 @@ def _is_one_of(tensor: Any, others: Sequence[Any]) -> bool:
 
 def _storage(tensor: torch.Tensor) -> int | None:
     """Return where a tensor's memory begins, None where it has none to share."""
+    if tensor.is_meta:  # a plan is made: there is no memory, but what shares it is known
+        return tensor.untyped_storage()._cdata
     if reason_unreadable(tensor) is not None or tensor.numel() == 0:
         return None
     return tensor.untyped_storage().data_ptr()

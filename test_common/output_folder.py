@@ -23,6 +23,8 @@ from test_common.folder_lock import check_unlocked, is_lock
 _STEP_FOLDER = re.compile(r"\d+(\.partial)?")
 _RANK_FOLDER = re.compile(r"rank\d+")
 _TENSOR_SUFFIXES = (".pt", ".max", ".safetensors")
+# Of comparison.store.partial_file, with its index.
+_PARTIAL_FILE = re.compile(r"tensors(-\d+)?\.partial(\.json)?")
 _TEMPORARY_FILE = re.compile(r"\.[0-9a-f]{32}\.tmp")  # of comparison.store.atomic_file
 _OUR_KEYS = {"schema_version", "engine"}
 _ROOT_FILES = (MANIFEST_NAME, WEIGHTS_NAME)
@@ -182,7 +184,7 @@ class _OldDump:
     def _is_dump_file(self, file: Path, names: set[str]) -> bool:
         if file.suffix in _TENSOR_SUFFIXES or file.name in (ORDER_FILE_NAME, OPERATIONS_NAME):
             return True
-        if _TEMPORARY_FILE.fullmatch(file.name):
+        if _TEMPORARY_FILE.fullmatch(file.name) or _PARTIAL_FILE.fullmatch(file.name):
             return True
         name = name_of_stem(file.name)  # bare bytes have no suffix
         if name in names or file.name in names or self._is_raw(file):

@@ -12,6 +12,7 @@ class PrintStyle(StrEnum):
         FULL: every element, on the console.
         BINARY: files of bare bytes, without suffix; dtype and shape are in the manifest.
         BINARY_MAX_CHECKPOINT: `.max` files, with dtype and shape in them.
+        SAFETENSORS: one file a step, on the engines whose tensors we write.
     """
 
     NATIVE = "native"
@@ -19,6 +20,7 @@ class PrintStyle(StrEnum):
     FULL = "full"
     BINARY = "binary"
     BINARY_MAX_CHECKPOINT = "binary-max-checkpoint"
+    SAFETENSORS = "safetensors"
 
     @property
     def on_console(self) -> bool:

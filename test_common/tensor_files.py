@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import uuid
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from comparison.numerics.dtypes import dtype_of_name
 from comparison.schema.manifest import RawTensor
 from comparison.store.atomic_file import atomic_file
 from comparison.store.max_file import write_max_file
 from test_common.print_style import PrintStyle
-from test_common.torch_tensors import as_array
+from test_common.pt_frame import pt_frame
+from test_common.torch_tensors import as_array, as_bytes
 
 if TYPE_CHECKING:
     import torch
@@ -18,6 +23,7 @@ SUFFIXES = {
     PrintStyle.NATIVE: ".pt",
     PrintStyle.BINARY: "",
     PrintStyle.BINARY_MAX_CHECKPOINT: ".max",
+    PrintStyle.SAFETENSORS: ".safetensors",
 }
 
 
@@ -42,11 +48,68 @@ def write_tensor_file(
     if style is PrintStyle.BINARY_MAX_CHECKPOINT:
         write_max_file(path, as_array(tensor), key=name)
         return None
-    with atomic_file(path) as file:
-        if style is not PrintStyle.BINARY:
-            import torch
+    if style is PrintStyle.BINARY:
+        write_parts(path, [as_array(tensor).reshape(-1).view("uint8").data])
+        return raw_tensor(tensor)
+    frame = pt_frame(tensor)
+    if frame is not None:
+        write_parts(path, [frame[0], as_bytes(tensor), frame[1]])
+        return None
+    import torch
 
-            torch.save(tensor, file)
-            return None
-        file.write(as_array(tensor).reshape(-1).view("uint8").data)
-    return RawTensor(dtype=str(tensor.dtype).removeprefix("torch."), shape=tuple(tensor.shape))
+    with atomic_file(path) as file:
+        torch.save(tensor, file)
+    return None
+
+
+def raw_tensor(tensor: torch.Tensor) -> RawTensor:
+    """Describe a tensor for a file that does not."""
+    return RawTensor(dtype=_dtype_name(tensor), shape=tuple(tensor.shape))
+
+
+def check_dtype(tensor: torch.Tensor, style: PrintStyle) -> None:
+    """Check early that a style has a tensor's dtype.
+
+    Raises:
+        UnsupportedFormatError: the style has no such dtype.
+    """
+    if style in (PrintStyle.BINARY, PrintStyle.BINARY_MAX_CHECKPOINT):
+        dtype_of_name(_dtype_name(tensor))
+
+
+def _dtype_name(tensor: torch.Tensor) -> str:
+    return str(tensor.dtype).removeprefix("torch.")
+
+
+def write_parts(path: Path, parts: Sequence[bytes | memoryview]) -> None:
+    """Write a file of several parts, whole or not at all.
+
+    Args:
+        path: the file, in a folder that is the writer's own.
+        parts: what stands in it, one after the other.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    temporary = path.with_name(f".{uuid.uuid4().hex}.tmp")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+    try:
+        try:
+            write_all(descriptor, parts)
+        finally:
+            os.close(descriptor)
+        os.replace(temporary, path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def write_all(descriptor: int, parts: Sequence[bytes | memoryview]) -> None:
+    """Write parts one after the other: the system may take less than it is given, 2 GB at most."""
+    left = [memoryview(part) for part in parts if len(part)]
+    while left:
+        written = os.writev(descriptor, left)
+        while left and written >= len(left[0]):
+            written -= len(left.pop(0))
+        if left:
+            left[0] = left[0][written:]

@@ -31,7 +31,7 @@ def build_torch_model(
         model_path: local folder or Hub id.
         encoding: `float32`, `bfloat16`, `float16` or `float64`.
         device: `cpu`, `gpu`, `gpu:0`, a torch.device, or `gpu:0,1`: the layers are spread over
-            these with accelerate's `device_map="auto"`.
+            these with accelerate's `device_map="auto"`. On `meta` no weights are read.
         auto_model_cls: transformers class, or its name; by default the task's.
         auto_processor_cls: transformers class, or its name; by default AutoTokenizer.
         config_params: of these `trust_remote_code` and `huggingface_model_revision` are used.
@@ -55,7 +55,10 @@ def build_torch_model(
     processor_class = _resolve(auto_processor_cls or "AutoTokenizer", "auto_processor_cls")
     hub = hub_arguments(config_params or {})
     with load_errors(model_path, engine="torch"):
-        model = _load_model(model_class, model_path, dtype=dtype, hub=hub | placement)
+        if torch_device.type == "meta":
+            model = _model_without_weights(model_class, model_path, dtype=dtype, hub=hub)
+        else:
+            model = _load_model(model_class, model_path, dtype=dtype, hub=hub | placement)
         data_processor = _load_processor(processor_class, model_path, hub=hub)
         model = (model if several else model.to(torch_device)).eval()
     return TorchModelAndDataProcessor(model=model, data_processor=data_processor)
@@ -151,6 +154,19 @@ def _load_model(
     model, info = loaded
     check_weights(model_path, info, config)
     return model
+
+
+def _model_without_weights(
+    model_class: Any, model_path: str, *, dtype: "torch.dtype", hub: Mapping[str, Any]
+) -> Any:
+    import torch
+    from transformers import AutoConfig
+
+    config = AutoConfig.from_pretrained(model_path, **hub)
+    # Concrete classes have the method under another name.
+    make = getattr(model_class, "from_config", None) or model_class._from_config
+    with torch.device("meta"):
+        return make(config, dtype=dtype, attn_implementation="eager")
 
 
 def _load_processor(processor_class: Any, model_path: str, *, hub: Mapping[str, Any]) -> Any:

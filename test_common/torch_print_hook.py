@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Container, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
@@ -17,7 +18,8 @@ from test_common.error_text import describe
 from test_common.module_calls import FoundModule, ModuleCalls, is_callable, is_script, walk_modules
 from test_common.op_capture_torch import TorchOperations
 from test_common.print_hook import BasePrintHook, Filter, TensorSink
-from test_common.torch_tensors import reason_unreadable
+from test_common.torch_tensors import own_part, reason_unreadable
+from test_common.write_queue import DEFAULT_QUEUE_BYTES
 
 if TYPE_CHECKING:
     import torch
@@ -80,7 +82,9 @@ class TorchPrintHook(BasePrintHook):
             raise ValueError("export_path is empty: name a folder, or leave it out to print")
         self._writer: DumpWriter | None = None
         if export_path is not None:
-            self._writer = DumpWriter(Path(export_path), overwrite=overwrite)
+            self._writer = DumpWriter(
+                Path(export_path), overwrite=overwrite, queue_bytes=DEFAULT_QUEUE_BYTES
+            )
         self._manifest: Manifest | None = None
         own = ConsoleSink() if self._writer is None else self._writer
         self._sink: TensorSink = own if sink is None else sink
@@ -88,6 +92,7 @@ class TorchPrintHook(BasePrintHook):
         self._compiled: set[str] = set()
         self._roots: dict[str, torch.nn.Module] = {}
         self._operations: TorchOperations | None = None
+        self._placed: Counter[str] = Counter()  # DTensors, by how they are spread over ranks
 
     def name_layers(self, model: torch.nn.Module, name: str = "model") -> None:
         """Attach the hook to every module that can be called.
@@ -136,6 +141,7 @@ class TorchPrintHook(BasePrintHook):
 
     def print_value(self, name: str, value: torch.Tensor) -> bool:
         """Save or print a tensor; note why where that is impossible."""
+        value, placed = own_part(value)
         reason = reason_unreadable(value)
         if reason is not None:
             self.skip(name, reason)
@@ -148,7 +154,16 @@ class TorchPrintHook(BasePrintHook):
                 raise
             self.skip(name, f"cannot be saved: {describe(error)}")
             return False
+        if placed is not None:
+            self._placed[placed] += 1
         return True
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a reader of the dump has to know of operations, and of tensors spread over ranks."""
+        counts = ", ".join(f"{count} of {placed}" for placed, count in self._placed.items())
+        spread = (f"of DTensors this rank's own is saved: {counts}",) if counts else ()
+        return (*super().notes, *spread)
 
     def _write_operations(self) -> None:
         """List the operations of the step that ends."""
@@ -239,6 +254,8 @@ class TorchPrintHook(BasePrintHook):
                 self._operations.leave(began, outputs)
             if not died:
                 self.capture_outputs(module, began, outputs)
+        if self._writer is not None and any(module is root for root in self._roots.values()):
+            self._writer.flush()  # once the model's call returns, its files are there
 
 
 def _check_model(model: object, name: object) -> None:

@@ -44,6 +44,31 @@ def reason_unreadable(tensor: torch.Tensor) -> str | None:
     return None
 
 
+def own_part(tensor: torch.Tensor) -> tuple[torch.Tensor, str | None]:
+    """Take this rank's part out of a tensor that is spread over ranks.
+
+    Args:
+        tensor: any tensor.
+
+    Returns:
+        A DTensor's local tensor, and how it is placed on each axis of the mesh (`Shard(dim=1)`, a
+        part; `Replicate()`, a copy; `Partial(sum)`, a summand); what is still being gathered or
+        summed up, waited for; all else as it is.
+    """
+    if not hasattr(tensor, "to_local"):
+        return _waited_for(tensor), None
+    placed = ", ".join(map(str, tensor.placements))
+    return _waited_for(tensor.to_local()), placed
+
+
+def _waited_for(tensor: torch.Tensor) -> torch.Tensor:
+    """Return what a collective gives that runs meanwhile."""
+    if type(tensor).__name__ != "AsyncCollectiveTensor":
+        return tensor
+    done: torch.Tensor = tensor.wait()
+    return done
+
+
 def plain_copy(tensor: torch.Tensor) -> torch.Tensor:
     """Copy a tensor's own elements, and nothing of the rest of its storage.
 
@@ -55,8 +80,32 @@ def plain_copy(tensor: torch.Tensor) -> torch.Tensor:
     """
     import torch
 
-    plain = tensor.detach().as_subclass(torch.Tensor).resolve_conj().resolve_neg()
-    return plain.to("cpu", copy=True, memory_format=torch.contiguous_format)
+    return plain(tensor).to("cpu", copy=True, memory_format=torch.contiguous_format)
+
+
+def in_memory(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a contiguous tensor in main memory, of the same memory where it is that.
+
+    Args:
+        tensor: a tensor for which `reason_unreadable` has no reason; any device and strides.
+    """
+    source = plain(tensor)
+    return source if source.device.type == "cpu" and source.is_contiguous() else plain_copy(tensor)
+
+
+def plain(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a tensor without gradient and class of its own, whose memory holds its elements.
+
+    Args:
+        tensor: a tensor for which `reason_unreadable` has no reason; any device and strides.
+
+    Returns:
+        A tensor of the same memory, or of new memory where the old holds conjugate or negated
+        elements.
+    """
+    import torch
+
+    return tensor.detach().as_subclass(torch.Tensor).resolve_conj().resolve_neg()
 
 
 def same_bytes(first: torch.Tensor, second: torch.Tensor) -> bool:
@@ -90,3 +139,17 @@ def as_array(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
     # Bytes, since torch gives NumPy only the dtypes that NumPy itself has.
     flat = tensor.reshape(-1).view(torch.uint8).numpy()
     return flat.view(dtype).reshape(tuple(tensor.shape))
+
+
+def as_bytes(tensor: torch.Tensor) -> memoryview:
+    """View a tensor's memory as bytes, whatever its dtype.
+
+    Args:
+        tensor: a contiguous tensor in main memory.
+    """
+    import torch
+
+    if tensor.numel() == 0:
+        return memoryview(b"")
+    view: memoryview = tensor.reshape(-1).view(torch.uint8).numpy().data
+    return view

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from comparison.store.manifest_file import MANIFEST_NAME, read_manifest, write_manifest
 from test_common.capture_job import Captured, CaptureJob
-from test_common.observer_effect import measured_effect
+from test_common.observer_effect import Observation, observed
 
 Oracle = TypeVar("Oracle")
 VERIFIED = "a run without hooks gives"  # in the notes of a run that was verified
@@ -39,8 +39,8 @@ def verified(
         watch_config=False,
         on_built=lambda: None,
     )
-    effect = measured_effect(captured.logits, lambda: capture(oracle, bare).logits)
-    return replace(captured, observer_effect=effect, notes=(*captured.notes, _note(effect)))
+    seen = observed(captured.logits, lambda: capture(oracle, bare).logits)
+    return replace(captured, observer_effect=seen.told, notes=(*captured.notes, _note(seen)))
 
 
 def add_effect(folder: Path, captured: Captured) -> None:
@@ -58,17 +58,19 @@ def add_effect(folder: Path, captured: Captured) -> None:
     write_manifest(path, replace(manifest, options=options, observer_effect=effect))
 
 
-def _note(effect: float | None) -> str:
-    match effect:
-        case None:
-            return (
-                f"verified: {VERIFIED} other values each time, so whether capture changes anything "
-                "cannot be told"
-            )
-        case 0.0:
-            return f"verified: {VERIFIED} the same bits in every step"
-        case _:
-            return (
-                f"capture changes what the model computes: {VERIFIED} values that "
-                f"are off by {effect:.3g} of the greatest"
-            )
+def _note(seen: Observation) -> str:
+    if not seen.effect:
+        equal = "the same bits" if seen.same_bits else "equal values, but for the sign of zeros,"
+        return f"verified: {VERIFIED} {equal} in every step"
+    off = f"values that are off by {seen.effect:.3g} of the greatest"
+    if not seen.noise:
+        return f"capture changes what the model computes: {VERIFIED} {off}"
+    if seen.effect <= seen.noise:
+        return (
+            f"verified within the engine's own noise: {VERIFIED} {off}, and another one without "
+            f"hooks is off from that by {seen.noise:.3g}"
+        )
+    return (
+        f"verified, and whether capture changes anything cannot be told: {VERIFIED} {off}, and "
+        f"another one without hooks is off from that by {seen.noise:.3g}"
+    )

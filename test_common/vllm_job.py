@@ -42,6 +42,10 @@ class VllmJob:
         ops: globs of the modules whose operations are captured too.
         weights: whether to write down the weights that the model runs with.
         watch_config: whether to note which fields of the configuration are read.
+        max_bytes: greatest size of the tensor files of all ranks, None for no limit.
+        max_memory: greatest memory of all ranks' processes, None for no limit.
+        parent: the process that waits for the result; when it ends, the worker ends too.
+        mode: how much of each tensor is kept, a value of `CaptureMode`.
     """
 
     model_path: str
@@ -66,6 +70,10 @@ class VllmJob:
     ops: list[str] = field(default_factory=list)
     weights: bool = False
     watch_config: bool = False
+    max_bytes: int | None = None
+    max_memory: int | None = None
+    parent: int | None = None
+    mode: str = "full"
 
     def write(self, folder: Path) -> None:
         """Write the job into its folder."""

@@ -12,15 +12,19 @@ from vllm.model_executor.model_loader import register_model_loader
 from vllm.model_executor.model_loader.default_loader import DefaultModelLoader
 
 from comparison.schema.manifest import CaptureCertificate, Manifest, RawTensor
+from test_common.capture_mode import CaptureMode
 from test_common.console_sink import ConsoleSink
 from test_common.dump_writer import DumpWriter
 from test_common.later_layers import without_later_layers
 from test_common.model_banner import banner
 from test_common.print_style import PrintStyle
+from test_common.sketch_writer import SketchWriter
 from test_common.vllm_job import VllmJob
 from test_common.vllm_print_hook import VllmPrintHook
 from test_common.vllm_steps import StepRecorder
 from test_common.weight_recorder import weights_of_module
+from test_common.write_budget import WriteBudget
+from test_common.write_queue import DEFAULT_QUEUE_BYTES
 
 if TYPE_CHECKING:
     import numpy as np
@@ -80,7 +84,7 @@ class RankCapture:
             return banner(type(model))
         if job.output is not None:
             out = dump_folder(job, self.rank)
-            self._dump_writer = DumpWriter(out, job.overwrite, style=PrintStyle(job.style))
+            self._dump_writer = _writer(job, out)
             self._dump_writer.start(draft)
             if job.weights:
                 self._dump_writer.save_weights(getattr(model, _AS_LOADED))
@@ -120,6 +124,27 @@ class RankCapture:
         """
         if self._dump_writer is not None and self._capture_hook is not None:
             self._dump_writer.finish(manifest, self._capture_hook.certificate())
+
+
+def _writer(job: VllmJob, out: Path) -> DumpWriter:
+    mode = CaptureMode(job.mode)
+    if mode is not CaptureMode.FULL:
+        return SketchWriter(out, job.overwrite, mode=mode, budget=_budget(job))
+    return DumpWriter(
+        out,
+        job.overwrite,
+        style=PrintStyle(job.style),
+        queue_bytes=DEFAULT_QUEUE_BYTES,
+        budget=_budget(job),
+    )
+
+
+def _budget(job: VllmJob) -> WriteBudget:
+    """Give each rank an equal part."""
+    return WriteBudget(
+        max_bytes=None if job.max_bytes is None else job.max_bytes // job.ranks,
+        max_memory_bytes=None if job.max_memory is None else job.max_memory // job.ranks,
+    )
 
 
 def dump_folder(job: VllmJob, rank: int) -> Path:

@@ -17,6 +17,7 @@ from comparison.schema.errors import AccuracyToolsError, TryAgainError
 from comparison.schema.manifest import CaptureCertificate, Manifest, Padding, Skip
 from comparison.store.manifest_file import read_manifest, write_manifest
 from test_common.capture_job import Captured, completed_manifest
+from test_common.child_process import end_with_parent
 from test_common.dump_writer import DumpWriter
 from test_common.print_style import PrintStyle
 from test_common.vllm_job import DRAFT_FILE, ERROR_FILE, LOGITS_FILE, RESULT_FILE, VllmJob
@@ -49,10 +50,14 @@ def run_job(job: VllmJob, draft: Manifest) -> tuple[Manifest, Captured]:
         TryAgainError: a signal killed the process of a rank.
     """
     from test_common.config_reads import watched_config_reads
+    from test_common.remote_code import repository_code
 
     # The processes of several ranks read it where this one cannot see it.
     watches = job.watch_config and job.ranks == 1
-    with watched_config_reads() if watches else nullcontext() as reads:
+    with (
+        repository_code(trusted=job.trust_remote_code, label=job.model_path),
+        watched_config_reads() if watches else nullcontext() as reads,
+    ):
         return _run_watched(job, draft, reads)
 
 
@@ -156,8 +161,11 @@ def main(folder: Path) -> int:
     """
     import numpy as np
 
+    job = VllmJob.read(folder)
+    if job.parent is not None:
+        end_with_parent(job.parent)
     try:
-        manifest, captured = run_job(VllmJob.read(folder), read_manifest(folder / DRAFT_FILE))
+        manifest, captured = run_job(job, read_manifest(folder / DRAFT_FILE))
     except TryAgainError as error:
         _fail(folder, str(error))
         return _TRY_AGAIN
@@ -201,4 +209,6 @@ def _fail(folder: Path, message: str) -> int:
 
 
 if __name__ == "__main__":
+    # Ctrl-C is for the parent to tell of; the dump of a killed process says that it is partial.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     sys.exit(main(Path(sys.argv[1])))

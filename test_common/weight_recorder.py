@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from comparison.numerics.weight_record import WeightRecord, WeightSketch
 from comparison.numerics.weight_sketch import sketch_weight, unreadable_weight
 from comparison.schema.errors import UnsupportedFormatError
-from test_common.torch_tensors import as_array, reason_unreadable
+from test_common.torch_tensors import as_array, own_part, reason_unreadable
 
 if TYPE_CHECKING:
     import torch
@@ -30,7 +30,7 @@ def weights_of_module(module: torch.nn.Module) -> WeightRecord:
 def sketches_of(
     named: Iterable[tuple[str, torch.Tensor]], *, supplied: Mapping[str, bool] | None = None
 ) -> Iterator[WeightSketch]:
-    """Project tensors one after the other.
+    """Yield the projections of tensors, one after the other.
 
     Args:
         named: name and tensor; one tensor may have several names.
@@ -55,6 +55,7 @@ def sketch_tensor(name: str, tensor: torch.Tensor) -> WeightSketch:
         name: of the weight, with the root in front.
         tensor: of any kind; what holds no plain numbers is recorded as such.
     """
+    tensor, _ = own_part(tensor)
     dtype = str(tensor.dtype).removeprefix("torch.")
     reason = reason_unreadable(tensor)
     if reason is None:
@@ -83,4 +84,7 @@ def _place(tensor: torch.Tensor) -> tuple[Any, ...]:
     """Return what two names of one memory have in common; what has no memory is by itself."""
     if tensor.device.type == "meta" or not tensor.numel() or reason_unreadable(tensor) is not None:
         return (id(tensor),)
-    return (tensor.data_ptr(), tuple(tensor.shape), tensor.stride(), tensor.dtype, tensor.device)
+    place = tensor.data_ptr()
+    if not place:  # read anew each time it is asked for
+        return (id(tensor),)
+    return (place, tuple(tensor.shape), tensor.stride(), tensor.dtype, tensor.device)

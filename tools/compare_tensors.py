@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -77,10 +78,7 @@ def compare_tensors(
             "give either --torch-tensor and --max-tensor, or --reference and --candidate"
         )
     # Here, so that a command line that is wrong is answered before NumPy is loaded.
-    from comparison.details import compare_with_details
     from comparison.pipeline import CompareOptions, compare
-    from comparison.report.build_report import build_report
-    from comparison.report.json_report import comparison_to_json
     from comparison.report.text import comparison_lines, summary_lines
     from comparison.store.atomic_file import write_text
     from test_common.progress import counted
@@ -94,19 +92,26 @@ def compare_tensors(
         allow_reshape=allow_reshape,
         reference_engine="torch" if by_engine else None,
         candidate_engine="max" if by_engine else None,
+        kernels=_kernels_folder(),
     )
     details: Details = {}
     with counted("comparing", what="pairs") as advance:
         if reports.html is None:
             result = compare(paths[0], paths[1], options, progress=advance)
         else:
+            from comparison.details import compare_with_details
+
             result, details = compare_with_details(*paths, options, progress=advance)
     if json_file is not None:
+        from comparison.report.json_report import comparison_to_json
+
         write_text(json_file, comparison_to_json(result))
     for line in summary_lines(result) if reports.table else comparison_lines(result):
         print(line)
     found = _print_verdict(paths, result) if verdict else None
     if reports.is_asked:
+        from comparison.report.build_report import build_report
+
         reports.write([build_report(result, diagnosis=found, details=details)])
     return result.exit_code if found is None else found.exit_code
 
@@ -122,6 +127,14 @@ def _print_verdict(paths: tuple[Path, Path], compared: Comparison) -> Diagnosis:
     for line in diagnosis_lines(found):
         print(line)
     return found
+
+
+def _kernels_folder() -> Path:
+    """Return `${XDG_CACHE_HOME:-~/.cache}/model_accuracy_tools/kernels`."""
+    from pathlib import Path
+
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return Path(base) / "model_accuracy_tools" / "kernels"
 
 
 def _paths(

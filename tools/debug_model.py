@@ -8,7 +8,7 @@ import click
 
 from comparison.schema.errors import BadInputError
 from tools.entry_point import run_command
-from tools.option_values import parse_layers, parse_overrides
+from tools.option_values import parse_layers, parse_limit, parse_overrides
 from tools.path_type import PathType
 
 if TYPE_CHECKING:
@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 
     from oracles.oracle import PipelineOracle
     from test_common.batch_file import Prompt
+    from test_common.debug_options import DebugOptions
     from test_common.debug_run import DebugRun
+    from test_common.print_style import PrintStyle
 
 _STYLES = ("compact", "full", "binary", "binary-max-checkpoint")
 
@@ -52,17 +54,36 @@ _STYLES = ("compact", "full", "binary", "binary-max-checkpoint")
 @click.option("--max-batch-size", type=int, help="Rows in a batch.")
 @click.option("--hf-config-overrides", metavar="JSON", help="Fields of the model's configuration.")
 @click.option("--prefer-module-v3", is_flag=True, help="Choose MAX's ModuleV3 architecture.")
+@click.option("--trust-remote-code", is_flag=True, help="Let code of the model's repository run.")
 @click.option(
     "--tensor-parallel-size", type=int, metavar="N", help="vLLM: split tensors over N processes."
 )
 @click.option("--style", type=click.Choice(_STYLES), help="How tensors are printed or written.")
+@click.option(
+    "--format",
+    "file_format",
+    type=click.Choice(["pt", "safetensors"]),
+    help="Torch, vLLM: a file a tensor, or one a step.",
+)
 @click.option("--precision", type=int, default=6, help="Digits behind the point in style full.")
+@click.option(
+    "--mode",
+    type=click.Choice(["stats", "sketch", "full"]),
+    default="full",
+    help="How much of each tensor to keep.",
+)
+@click.option("--stream", is_flag=True, help="Torch: read weights as they are needed.")
 @click.option("--weights", is_flag=True, help="Write down the weights that the model runs with.")
 @click.option(
     "--verify-capture",
     is_flag=True,
     help="Run again without hooks, and tell whether these change what the model gives.",
 )
+@click.option(
+    "--plan", is_flag=True, help="Say what a run would write, hold and take; run nothing."
+)
+@click.option("--max-bytes", metavar="SIZE", help="Greatest size of the dump: 2GB, 500MB.")
+@click.option("--max-memory", metavar="SIZE", help="Greatest memory of the model's process.")
 @click.option("--log-hf-downloads", is_flag=True, help="Log what is fetched from the Hub.")
 def debug_model(**given: Any) -> int:
     """Run a pipeline on one engine and capture every layer's inputs and outputs.
@@ -73,11 +94,11 @@ def debug_model(**given: Any) -> int:
     """  # noqa: D301  # the backspace is click's mark for lines to be kept
     from oracles.oracle_check import checked_oracle
     from oracles.registry import nearest_names_offered
+    from test_common.capture_mode import CaptureMode
     from test_common.debug_options import DebugOptions
     from test_common.debug_run import run_debug_model
     from test_common.hub_log import log_downloads
     from test_common.local_transformers import offer_local_transformers
-    from test_common.print_style import PrintStyle
     from test_common.step_range import parse_steps
 
     offer_local_transformers()
@@ -86,23 +107,74 @@ def debug_model(**given: Any) -> int:
     oracle, name = _oracle(given.pop("pipeline"), given.pop("oracle_file"))
     oracle = _with_lora(oracle, given.pop("lora"))
     prompts = _prompts(given.pop("texts"), given.pop("prompt_ids"), given.pop("batch"))
-    steps, style = given.pop("steps"), given.pop("style")
+    steps, plans = given.pop("steps"), given.pop("plan")
+    style = _style(given.pop("style"), given.pop("file_format"), given["framework"])
     options = DebugOptions(
         pipeline=name,
         prompts=prompts,
         steps=None if steps is None else parse_steps(steps, num_steps=given["num_steps"]),
-        style=PrintStyle.NATIVE if style is None else PrintStyle(style),
+        style=style,
+        mode=CaptureMode(given.pop("mode")),
         **given
         | {
             "num_hidden_layers": parse_layers(given["num_hidden_layers"]),
             "hf_config_overrides": parse_overrides(given["hf_config_overrides"]),
+            "max_bytes": parse_limit("max-bytes", given["max_bytes"]),
+            "max_memory": parse_limit("max-memory", given["max_memory"]),
         },
     )
     checked_oracle(oracle)
     with nearest_names_offered(name):
+        if plans:
+            return _plan(oracle, options)
+        if options.max_bytes is not None and options.output is None:
+            raise BadInputError("--max-bytes is the size of a dump: name its folder with --output")
+        if options.max_memory is not None:
+            _check_memory(oracle, options)
         run = run_debug_model(oracle, options)
     _print_summary(run)
     return 0
+
+
+def _plan(oracle: PipelineOracle, options: DebugOptions) -> int:
+    """Print what a run would be, and say whether it keeps to its limits."""
+    from test_common.debug_plan import check_budget, plan_debug_run
+    from tools.plan_text import plan_lines
+
+    plan = plan_debug_run(oracle, options)
+    for line in plan_lines(plan, pipeline=options.pipeline):
+        print(line)
+    check_budget(plan, options)
+    return 0
+
+
+def _check_memory(oracle: PipelineOracle, options: DebugOptions) -> None:
+    """Refuse a run that will hold too much; a model that cannot be planned is run and watched."""
+    from comparison.schema.errors import EngineError
+    from test_common.debug_plan import check_memory, plan_debug_run
+
+    try:
+        plan = plan_debug_run(oracle, options, measures=False)
+    except EngineError as error:
+        print(f"note: no plan of the memory beforehand: {error}")
+        return
+    check_memory(plan, options)
+
+
+def _style(style: str | None, file_format: str | None, framework: str) -> PrintStyle:
+    """Return the style that `--style` and `--format` ask for."""
+    from test_common.print_style import PrintStyle
+
+    if file_format is None:
+        return PrintStyle.NATIVE if style is None else PrintStyle(style)
+    if style is not None:
+        raise BadInputError("give --style or --format, not both")
+    if framework == "max":
+        raise BadInputError(
+            "--format is for torch and vllm; MAX writes its files by itself: leave it out, or "
+            "give --style binary"
+        )
+    return PrintStyle.SAFETENSORS if file_format == "safetensors" else PrintStyle.NATIVE
 
 
 def _print_summary(run: DebugRun) -> None:

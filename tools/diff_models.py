@@ -53,10 +53,20 @@ if TYPE_CHECKING:
 @click.option("--device", default="default", help="cpu, gpu, gpu:0,1, or default: what there is.")
 @click.option("--hf-config-overrides", metavar="JSON", help="Fields of the model's configuration.")
 @click.option("--prefer-module-v3", is_flag=True, help="Choose MAX's ModuleV3 architecture.")
+@click.option("--trust-remote-code", is_flag=True, help="Let code of the model's repository run.")
+@click.option("--stream-reference", is_flag=True, help="Read the reference's weights as needed.")
+@click.option("--no-cache", is_flag=True, help="Run the reference, even if it was run before.")
+@click.option("--one-at-a-time", is_flag=True, help="Run all sides here, one after the other.")
 @click.option("--map", "map_file", type=PathType(), help="JSON file of pairs that win.")
 @click.option("--print-map", type=PathType(), help="Write the pairs that were found to this file.")
 @click.option("--keep-going", is_flag=True, help="Replay also where the inputs differ.")
 @click.option("--max-bytes", default="8GB", metavar="SIZE", help="A larger dump: two passes.")
+@click.option(
+    "--mode",
+    type=click.Choice(["sketch", "full"]),
+    default="full",
+    help="Begin with sketches, and dump what is suspect in them.",
+)
 @click.option("--drill", metavar="MODULE|off", help="Capture and pair the operations below it.")
 @click.option("--calibrate", is_flag=True, help="Run the candidate again, and allow its jitter.")
 @click.option("--audit-config", is_flag=True, help="List config fields without effect.")
@@ -73,8 +83,10 @@ def diff_models(**given: Any) -> int:
     from diagnosis.name_map import read_map
     from diagnosis.side_runs import RunOptions
     from diagnosis.sides import parse_side
+    from test_common.capture_mode import CaptureMode
     from test_common.local_transformers import offer_local_transformers
     from test_common.progress import StageLine
+    from test_common.secret_text import without_tokens
 
     reference = parse_side(given["reference"])
     candidates = [parse_side(text) for text in given["candidates"]]
@@ -93,6 +105,7 @@ def diff_models(**given: Any) -> int:
         prefer_module_v3=given["prefer_module_v3"],
         overwrite=given["overwrite"],
         verify_capture=given["verify_capture"],
+        trust_remote_code=given["trust_remote_code"],
     )
     reports: list[Report] = []
     stages = StageLine()
@@ -103,14 +116,18 @@ def diff_models(**given: Any) -> int:
         names=names,
         on_paired=partial(_write_map, given["print_map"]),
         max_bytes=parse_size("max-bytes", given["max_bytes"]),
+        mode=CaptureMode(given["mode"]),
         tell=partial(print, flush=True),
         progress=stages,
         calibrate=given["calibrate"],
         audit_config=given["audit_config"],
         check_fma=given["check_fma"],
         drill=given["drill"],
-        command=shlex.join(["diff_models", *sys.argv[1:]]),
+        command=without_tokens(shlex.join(["diff_models", *sys.argv[1:]])),
         repro=given["repro"],
+        stream_reference=given["stream_reference"],
+        side_by_side=not given["one_at_a_time"],
+        cache_reference=not given["no_cache"],
     )
     asked = ReportFiles.of(given)
     if asked.is_asked:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
 import traceback
 import warnings
 from pathlib import Path
-from types import FrameType
 from typing import Any, Final, NoReturn, TextIO
 
 import click
 
 from comparison.schema.errors import AccuracyToolsError, MissingPathError, TryAgainError
+from tools.interrupts import INTERRUPTED, Interrupts
+from tools.memory_limit import fork_if_limited, is_want_of_memory, memory_message
 from tools.standard_streams import complain, prepare_streams
 
 AGREE: Final = 0
@@ -21,7 +21,6 @@ DIVERGE: Final = 1
 BAD_INPUT: Final = 2
 OUR_FAULT: Final = 70
 TRY_AGAIN: Final = 75
-INTERRUPTED: Final = 130
 
 
 def run_command(command: click.Command) -> NoReturn:
@@ -32,45 +31,24 @@ def run_command(command: click.Command) -> NoReturn:
     what passes by itself. Anything else is a fault of ours: its traceback, and 70.
     """
     prepare_streams()
-    interrupt = _Interrupt()
+    tell_code = fork_if_limited()
+    interrupts = Interrupts()
     warnings.showwarning = _show_warning
     try:
         _enter_users_folder()
         code = _invoke(command)
         sys.stdout.flush()
     except BaseException as error:  # the process ends here, whatever it was
-        code = INTERRUPTED if interrupt.seen else _code_of(error)
+        code = INTERRUPTED if interrupts.seen else _code_of(error)
         if code == INTERRUPTED:
             complain("interrupted")
     try:
         sys.stdout.flush()
     except AccuracyToolsError as error:
         code = _fail(str(error), BAD_INPUT)
-    interrupt.ignore()
+    interrupts.ignore()
+    tell_code(code)
     sys.exit(code)
-
-
-class _Interrupt:
-    """Remembers Ctrl-C, since libraries turn the exception into errors of their own.
-
-    Attributes:
-        seen: whether there was one.
-    """
-
-    def __init__(self) -> None:
-        self.seen = False
-        signal.signal(signal.SIGINT, self._interrupt)
-
-    def ignore(self) -> None:
-        """Take no more interrupts: the process is about to end by itself."""
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-
-    def _interrupt(self, number: int, frame: FrameType | None) -> None:
-        del number, frame
-        if self.seen:  # the user has no patience for the clean end of the first one
-            os._exit(INTERRUPTED)
-        self.seen = True
-        raise KeyboardInterrupt
 
 
 def _invoke(command: click.Command) -> int:
@@ -113,10 +91,10 @@ def _code_of(error: BaseException) -> int:
             return _fail(str(error), TRY_AGAIN)
         case AccuracyToolsError():
             return _fail(str(error), BAD_INPUT)
+        case _ if is_want_of_memory(error):
+            return _fail(memory_message(), BAD_INPUT)
         case OSError() if error.strerror:
             return _fail(_system_message(error), BAD_INPUT)
-        case MemoryError():
-            return _fail("there is not enough memory for this run", BAD_INPUT)
         case SystemExit():
             return _fail(f"code of the model or oracle ended the process: {error}", BAD_INPUT)
     complain("".join(traceback.format_exception(error)).rstrip())

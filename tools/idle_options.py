@@ -14,7 +14,14 @@ from comparison.schema.errors import BadInputError
 if TYPE_CHECKING:
     from diagnosis.sides import SideSpec
 
-_INPUTS = {"texts": "--prompt", "prompt_ids": "--prompt-ids", "num_steps": "--num-steps"}
+_INPUTS = {
+    "texts": "--prompt",
+    "prompt_ids": "--prompt-ids",
+    "num_steps": "--num-steps",
+    "no_cache": "--no-cache",
+    "one_at_a_time": "--one-at-a-time",
+}
+_SKETCHES = {"mode": "--mode"}
 _RUNS = {
     "encoding": "--encoding",
     "device": "--device",
@@ -48,7 +55,7 @@ def require_effect(
     from_dumps = all(isinstance(side, DumpSide) for side in candidates)
     idle: list[str] = []
     if isinstance(reference, DumpSide):
-        idle += _given(context, _INPUTS)
+        idle += _given(context, _INPUTS | _SKETCHES)
         if from_dumps:
             idle += _given(context, _RUNS)
             idle += _recorded(context, reference.path)

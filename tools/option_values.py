@@ -51,3 +51,8 @@ def parse_size(option: str, text: str) -> int:
     if size < 1:
         raise BadInputError(f"--{option} must be a size such as 8GB, 500MB or 4096, got {text!r}")
     return size
+
+
+def parse_limit(option: str, text: str | None) -> int | None:
+    """Parse a number of bytes that may be left out; see `parse_size`."""
+    return None if text is None else parse_size(option, text)

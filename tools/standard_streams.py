@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from typing import Any, TextIO
 
 from comparison.schema.errors import UnwritableOutputError
+from test_common.secret_text import without_tokens
 
 
 def prepare_streams() -> None:
@@ -31,9 +32,9 @@ def prepare_streams() -> None:
 
 
 def complain(line: str) -> None:
-    """Print a line on stderr, if anybody can be told."""
+    """Print a line on stderr, without tokens, if anybody can be told."""
     try:
-        print(line, file=sys.stderr, flush=True)
+        print(without_tokens(line), file=sys.stderr, flush=True)
     except OSError:
         drop_descriptor(2)
 

@@ -70,7 +70,7 @@ class _Spans:
 
 
 def grids(weight: Array) -> Iterator[Grid]:
-    """List the grids in use, the likeliest first.
+    """Yield the grids in use, the likeliest first.
 
     Args:
         weight: [out, I].

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def of_lookups(
     region: Region, ways: Mapping[str, Callable[[Array, int, int], Array]]
 ) -> Iterator[Trial]:
-    """Look positions up elsewhere, in each embedding whose rows are told by them.
+    """Yield positions looked up elsewhere, in each embedding whose rows are told by them.
 
     Args:
         region: the guilty computation.

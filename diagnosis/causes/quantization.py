@@ -206,7 +206,7 @@ def _scaled(matrix: Matrix, dtype: str, factor: float) -> AbstractContextManager
 
 
 def _scales_of_groups(linear: Linear, shape: tuple[int, ...]) -> Iterator[Trial]:
-    """Fit a factor for each output channel and group of inputs.
+    """Yield a factor for each output channel and group of inputs, as fitted.
 
     The output is linear in these: y = sum over groups g of a[o, g] * (x[g] . w[o, g]).
     """

@@ -181,7 +181,7 @@ class Region:
         return self.values()
 
     def free_modules(self) -> Iterator[tuple[str, Any]]:
-        """List the module and those inside whose output is the reference's own.
+        """Yield the module and those inside whose output is the reference's own.
 
         What a module computes whose output the candidate's dump holds has no bearing on the rest.
         """

@@ -30,7 +30,7 @@ _HELPFUL = 1e-3  # of the same; what leaves more over is no explanation
 
 
 def bands(region: Region, recipe: TableRecipe) -> Iterator[Trial]:
-    """Rotate with the frequencies that the candidate's values tell.
+    """Yield rotations with the frequencies that the candidate's values tell.
 
     Args:
         region: the guilty computation.

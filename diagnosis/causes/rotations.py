@@ -82,7 +82,7 @@ def with_rotation(region: Region, rotate: Rotate) -> AbstractContextManager[None
 
 
 def sided(ways: Mapping[str, Way]) -> Iterator[tuple[str, Rotate]]:
-    """Name each way of rotating for queries and keys, queries alone and keys alone.
+    """Yield each way of rotating for queries and keys, queries alone and keys alone, with a name.
 
     Args:
         ways: by what they are called, of x [B, N, S, D] and what it is rotated by.

@@ -21,7 +21,7 @@ _OF_ATTENTION = frozenset({
 
 
 def in_scopes(region: Region, every: Sequence[Trial]) -> Iterator[Finding]:
-    """Try all where an attention is wrong, and leave it be where it is right.
+    """Yield what explains a wrong attention in each scope, and nothing where it is right.
 
     Args:
         region: the guilty computation.

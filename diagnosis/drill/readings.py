@@ -87,7 +87,7 @@ def reference_reading(values: Sequence[Array], tokens: Sequence[int | None]) -> 
 
 
 def candidate_readings(array: Array, layout: Layout) -> Iterator[Reading]:
-    """Give each way in which a tensor of the candidate's can hold one step.
+    """Yield each way in which a tensor of the candidate's can hold one step.
 
     Args:
         array: as dumped.

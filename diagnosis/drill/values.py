@@ -83,7 +83,7 @@ class ReferenceValues:
                 )
 
     def matches(self, array: Array) -> Iterator[tuple[str, Distance]]:
-        """Give the outputs that an array agrees with, within rounding.
+        """Yield the outputs that an array agrees with, within rounding.
 
         Args:
             array: what the candidate's dump holds.

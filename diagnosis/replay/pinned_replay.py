@@ -79,7 +79,7 @@ def replay(
     unpinned: Collection[str] = (),
     on_taken: Callable[[], None] = lambda: None,
 ) -> Iterator[Taken]:
-    """Run every row and give each value that the candidate has a counterpart of.
+    """Yield each value that the candidate has a counterpart of, row by row.
 
     Args:
         model: the reference, of any float dtype.

@@ -11,6 +11,7 @@ from test_common.debug_run import debug_context, resolve_device
 from test_common.oracle_errors import checked_result, oracle_errors
 from test_common.pipelines import TorchModelAndDataProcessor
 from test_common.progress import stage
+from test_common.streamed_model import streamed_weights
 
 if TYPE_CHECKING:
     import torch
@@ -21,7 +22,7 @@ EMBEDDING = "embedding"
 
 
 def build_reference(
-    oracle: PipelineOracle, options: DebugOptions, *, encoding: str
+    oracle: PipelineOracle, options: DebugOptions, *, encoding: str, stream: bool = False
 ) -> torch.nn.Module:
     """Build the reference with the layers and configuration of a run.
 
@@ -29,6 +30,7 @@ def build_reference(
         oracle: builds the model.
         options: of the run that it is held against.
         encoding: the run's encoding.
+        stream: whether its weights stay in their files, whatever the run did.
 
     Raises:
         EngineError: the model cannot be built.
@@ -39,6 +41,7 @@ def build_reference(
     with (
         stage("building the reference on Torch for the replay"),
         debug_context(oracle, options),
+        streamed_weights(wanted=stream or options.stream),
         oracle_errors(oracle, "create_torch_pipeline"),
     ):
         built: Any = checked_result(

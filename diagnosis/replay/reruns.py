@@ -33,6 +33,9 @@ def side_again(side: SideDump, folder: Path) -> Iterator[Rerun]:
     Args:
         side: the earlier run; none are made of a dump that was there already.
         folder: where the dumps go.
+
+    Yields:
+        What each run gave.
     """
     manifest = side.dump.manifest
     if manifest is None or side.oracle is None or side.options is None:
@@ -71,6 +74,9 @@ def module_again(
         inputs: of the earlier run.
         folder: where the dumps go.
         globs: what the earlier run dumped, None for all.
+
+    Yields:
+        What each run gave.
     """
     orders = orders_of(len(inputs.rows)) if inputs.rows else {"once more": ()}
     for what, rows in orders.items():

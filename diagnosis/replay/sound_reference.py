@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def unsound(
     model: torch.nn.Module, calls: Sequence[ReferenceCall], checks: Sequence[Check]
 ) -> Iterator[str]:
-    """Say what keeps the reference from being judged by.
+    """Yield what keeps the reference from being judged by.
 
     Args:
         model: the reference.

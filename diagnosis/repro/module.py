@@ -26,7 +26,7 @@ _PLAIN = (type(None), bool, int, float, str)
 
 
 def cases_of_module(checker: Checker, kept: Kept) -> Iterator[Case]:
-    """Offer the ways to build the guilty module, the plainest one first.
+    """Yield the ways to build the guilty module, the plainest one first.
 
     Args:
         checker: holds the reference in float64, and the candidate's values.

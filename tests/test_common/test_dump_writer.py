@@ -271,7 +271,7 @@ def test_dump_that_another_run_finished_meanwhile_is_not_replaced(
         (folder / "precious").touch()
         return FolderLock(folder)
 
-    monkeypatch.setattr("test_common.dump_writer.FolderLock", lock_late)
+    monkeypatch.setattr("test_common.dump_folder.FolderLock", lock_late)
     with pytest.raises(UnwritableOutputError, match=r"is not empty \(precious\)"):
         DumpWriter(out).save("x", torch.ones(1))
     assert [path.name for path in out.iterdir()] == ["precious"]

@@ -676,6 +676,7 @@ def test_killed_run_leaves_a_readable_partial_dump(tmp_path: Path) -> None:
         "    def forward(self, x):\n"
         "        self.calls += 1\n"
         "        if self.calls == 2:\n"
+        "            hook._writer.flush()  # what waits in memory goes with the process\n"
         "            os.kill(os.getpid(), signal.SIGKILL)\n"
         "        return x\n"
         "long = 'layer' * 60\n"

@@ -77,6 +77,21 @@ REFUSED = {
     "steps not run": ((*LLAMA, "--steps", "1"), "whose steps are 0 to 0"),
     "steps of another form": ((*LLAMA, "--steps", "a-b"), "steps must be like"),
     "console style with a folder": ((*LLAMA, "--style", "full"), "leave the output out"),
+    "format and style": (
+        (*LLAMA, "-o", "x", "--style", "binary", "--format", "pt"),
+        "give --style or --format, not both",
+    ),
+    "format on MAX": (
+        ("--pipeline", "tiny-random/llama", "-o", "x", "--format", "safetensors"),
+        "MAX writes its files by itself",
+    ),
+    "no size": ((*LLAMA, "--max-bytes", "much"), "--max-bytes must be a size such as 8GB"),
+    "no memory": ((*LLAMA, "--max-memory", "0"), "--max-memory must be a size such as 8GB"),
+    "too little memory": (
+        (*LLAMA, "-o", "x", "--max-memory", "9kB"),
+        "more than --max-memory 9.0 kB: take fewer layers",
+    ),
+    "plan over its limit": ((*LLAMA, "--plan", "--max-bytes", "9kB"), "more than --max-bytes"),
     "unknown style": ((*LLAMA, "--style", "json"), "'json' is not one of"),
     "precision": ((*LLAMA, "--precision", "99"), "precision must be 0 to 17"),
     "no room for the steps": ((*LLAMA, "--num-steps", "512"), "leaves no room for a prompt"),
@@ -267,3 +282,54 @@ def test_styles_that_write_files_give_the_same_numbers(
     result = compare(tmp_path / "native", tmp_path / "styled", exact)
     assert result.verdict is Verdict.AGREE
     assert len(result.pairs) == result.reference.tensors == result.candidate.tensors
+
+
+def test_a_plan_is_printed_and_nothing_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    steps = ("--num-steps", "4", "--num-hidden-layers", "2")
+    assert run(monkeypatch, *LLAMA, *steps, "-o", str(out), "--plan", "--max-bytes", "1GB") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("Plan for tiny-random/llama on torch in float32")
+    assert "step 0, the prefill: 88 tensors" in lines[2]
+    assert "each of 3 decode steps, at most: 88 tensors" in lines[3]
+    assert "in all: 352 tensors" in lines[4]
+    assert [line.split(",")[0] for line in lines if "estimated" in line] == [
+        "  memory",
+        "  time",
+    ]
+    assert not out.exists()
+
+
+def test_a_size_of_no_dump_is_refused(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(monkeypatch, *LLAMA, "--max-bytes", "2GB") == 2
+    assert "name its folder with --output" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("engine", "words"), [("max", "MAX fuses"), ("vllm", "vLLM joins")])
+def test_a_plan_for_another_engine_says_what_it_is_made_of(
+    engine: str,
+    words: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    asked = ("--framework", engine, "--pipeline", "tiny-random/llama", "--device", "cpu", "--plan")
+    assert run(monkeypatch, *asked) == 0
+    assert words in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("file_format", ["pt", "safetensors"])
+def test_a_run_is_cut_at_max_bytes_with_exit_code_2(
+    tmp_path: Path,
+    file_format: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    out = tmp_path / "out"
+    given = (*LLAMA, "-o", str(out), "--format", file_format, "--max-bytes", "3MB")
+    assert run(monkeypatch, *given) == 2
+    assert "the dump was cut at model.model." in capsys.readouterr().err
+    assert json.loads((out / "manifest.json").read_text())["complete"] is False

@@ -1,0 +1,193 @@
+"""Writing in the background: tensors are copied at once, and written in order by one thread."""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import TYPE_CHECKING
+
+from test_common.copy_ring import CopyRing
+from test_common.torch_tensors import in_memory, plain, plain_copy
+
+if TYPE_CHECKING:
+    import torch
+
+# Enough for the tensors of some layers: a writer that is as fast as the model on the whole, but not
+# in each instant, then holds no one up.
+DEFAULT_QUEUE_BYTES = 64 << 20
+
+Write = Callable[["torch.Tensor"], None]
+
+
+class WriteQueue:
+    """Takes tensors, copies them, and has them written in the order in which they came.
+
+    Whoever adds a tensor may change it right after. It waits while the copies take up all of the
+    memory that there is for them, and while a tensor is written that is larger than that. After an
+    error nothing more is written, and every later call raises it.
+    """
+
+    def __init__(self, capacity_bytes: int) -> None:
+        """Make an empty queue; its thread begins with the first tensor.
+
+        Args:
+            capacity_bytes: greatest size of all copies together.
+        """
+        self._ring = CopyRing(capacity_bytes)
+        self._state = _State(ring=self._ring)
+        self._close: Callable[[], object] | None = None
+        self._raised = False
+
+    def add(self, tensor: torch.Tensor, write: Write) -> None:
+        """Copy a tensor and have it written.
+
+        Args:
+            tensor: one that `reason_unreadable` has no reason for.
+            write: writes a contiguous tensor in main memory, which it must not keep.
+
+        Raises:
+            Exception: what writing an earlier tensor has raised.
+        """
+        self.check()
+        size = tensor.numel() * tensor.element_size()
+        if size > self._ring.capacity_bytes:
+            self.flush()
+            write(in_memory(tensor))
+            return
+        copy, arrived = self._copy(tensor, size)
+
+        def arrived_and_written() -> None:
+            arrived()
+            write(copy)
+
+        self._start()
+        self._state.work.put((arrived_and_written, size > 0))
+
+    def call(self, work: Callable[[], None], *, also_after_error: bool = True) -> None:
+        """Have something done after all that was added before.
+
+        Args:
+            work: what to do.
+            also_after_error: whether to do it even where writing has failed before.
+        """
+        self._start()
+        self._state.work.put((work, None if also_after_error else False))
+
+    def check(self, *, again: bool = True) -> None:
+        """Raise what writing has raised so far.
+
+        Args:
+            again: whether also what a call has raised already.
+        """
+        if self._state.error is not None and (again or not self._raised):
+            self._raised = True
+            raise self._state.error
+
+    def flush(self, *, again: bool = True) -> None:
+        """Wait until all is written.
+
+        Args:
+            again: whether to raise also what a call has raised already.
+
+        Raises:
+            Exception: what writing has raised.
+        """
+        if self._close is not None:
+            written = threading.Event()
+            self._state.work.put((written.set, None))
+            written.wait()
+        self.check(again=again)
+
+    def close(self) -> None:
+        """Wait until all is written, and end the thread; a later call of `add` begins another.
+
+        Raises:
+            Exception: what writing has raised, if no call has raised it yet.
+        """
+        if self._close is not None:
+            self._close()
+            self._close = None
+        self.check(again=False)
+
+    def _start(self) -> None:
+        if self._close is not None:
+            return
+        # Also with the last reference, and at the end of the process: nothing is lost.
+        self._close = weakref.finalize(self, _end, self._state, _started(self._state), os.getpid())
+
+    def _copy(self, tensor: torch.Tensor, size: int) -> tuple[torch.Tensor, Callable[[], None]]:
+        """Copy into the ring; a copy from a device has arrived once the second value returns."""
+        import torch
+
+        source = plain(tensor)
+        if size == 0:
+            return plain_copy(tensor), _nothing
+        on_gpu = source.is_cuda
+        memory = self._ring.take(size, pinned=on_gpu)
+        try:
+            copy = memory.view(source.dtype).reshape(source.shape)
+            if not on_gpu:
+                copy.copy_(source)
+                return copy, _nothing
+            # The device's next work waits for the copy, and may then overwrite the tensor.
+            with torch.cuda.device(source.device):
+                copy.copy_(source.contiguous(), non_blocking=True)
+                event = torch.cuda.Event()
+                event.record()
+            return copy, event.synchronize
+        except BaseException:
+            self._start()
+            self._state.work.put((_nothing, True))  # gives the memory back, in its turn
+            raise
+
+
+class _State:
+    """What a queue shares with its thread, which must not keep the queue itself.
+
+    Attributes:
+        ring: memory of the copies.
+        work: what to do; whether a part of the ring goes back then (None: it is to be done after
+            an error too); None to end.
+        error: what was raised first.
+    """
+
+    def __init__(self, *, ring: CopyRing) -> None:
+        self.ring = ring
+        self.work: SimpleQueue[tuple[Callable[[], None], bool | None] | None] = SimpleQueue()
+        self.error: Exception | None = None
+
+    def run(self) -> None:
+        """Do the work, one after the other."""
+        while (item := self.work.get()) is not None:
+            work, holds_memory = item
+            try:
+                if self.error is None or holds_memory is None:
+                    work()
+            except Exception as error:  # told to whoever adds, flushes or closes
+                self.error = self.error or error
+            finally:
+                del work, item
+                if holds_memory:
+                    self.ring.give_back()
+
+
+def _started(state: _State) -> threading.Thread:
+    # Not one that Python waits for before it calls `_end`, which is what ends it.
+    thread = threading.Thread(target=state.run, name="dump writer", daemon=True)
+    thread.start()
+    return thread
+
+
+def _end(state: _State, thread: threading.Thread, owner: int) -> None:
+    if os.getpid() != owner:  # a fork has the queue, but not its thread
+        return
+    state.work.put(None)
+    if thread is not threading.current_thread():
+        thread.join()
+
+
+def _nothing() -> None:
+    """Wait for nothing."""
