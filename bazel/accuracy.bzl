@@ -23,6 +23,7 @@ _RUN = [
     "prompts",
     "hf_config_overrides",
     "seed",
+    "trust_remote_code",
 ]
 
 def _run_argument(name, run):
@@ -66,7 +67,7 @@ def accuracy_test(
       tolerances: {"rtol": ..., "atol": ...}, with torch.isclose's meaning: where every pair of
         tensors is within these, a verdict that diverges is accepted. None: rounding is the measure.
       run: how the sides are run: encoding, device, num_hidden_layers, num_steps, prompts (a list of
-        texts), hf_config_overrides (a dictionary), seed.
+        texts), hf_config_overrides (a dictionary), seed, trust_remote_code.
       size: size of the test.
       tags: tags, such as those of machines with a GPU.
       data: further files: oracle files, checkpoints.

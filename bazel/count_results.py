@@ -164,7 +164,7 @@ def _tail(run: TargetRun | None) -> str:
 
 
 def find_orphans(root: Path, sources: Iterable[str]) -> Iterator[str]:
-    """Finds test files that no test target runs.
+    """Yields the test files that no test target runs.
 
     Args:
         root: The repository.
