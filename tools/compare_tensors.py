@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from comparison.details import Details
     from comparison.schema.comparison import Comparison
     from comparison.schema.diagnosis import Diagnosis
+    from comparison.store.dump import Dump
 
 _DUMP = PathType()
 
@@ -79,6 +80,7 @@ def compare_tensors(
         )
     # Here, so that a command line that is wrong is answered before NumPy is loaded.
     from comparison.pipeline import CompareOptions, compare
+    from comparison.store.dump import open_dump
     from comparison.report.text import comparison_lines, summary_lines
     from comparison.store.atomic_file import write_text
     from test_common.progress import counted
@@ -87,6 +89,8 @@ def compare_tensors(
     check_paths(files={"json": json_file, **reports.files}, folders={}, read=paths)
     if (equal_nan or equal_inf) and rtol is None and atol is None:
         click.echo("note: --equal-nan and --equal-inf matter only with --rtol or --atol", err=True)
+    if verdict:  # rests on whole tensors: what holds none is refused before it is compared
+        dumps = open_dump(paths[0]), open_dump(paths[1])
     options = CompareOptions(
         tolerance=_tolerance(rtol, atol, equal_nan=equal_nan, equal_inf=equal_inf),
         allow_reshape=allow_reshape,
@@ -108,7 +112,7 @@ def compare_tensors(
         write_text(json_file, comparison_to_json(result))
     for line in summary_lines(result) if reports.table else comparison_lines(result):
         print(line)
-    found = _print_verdict(paths, result) if verdict else None
+    found = _print_verdict(*dumps, result) if verdict else None
     if reports.is_asked:
         from comparison.report.build_report import build_report
 
@@ -116,13 +120,12 @@ def compare_tensors(
     return result.exit_code if found is None else found.exit_code
 
 
-def _print_verdict(paths: tuple[Path, Path], compared: Comparison) -> Diagnosis:
+def _print_verdict(reference: Dump, candidate: Dump, compared: Comparison) -> Diagnosis:
     """Print the verdict of two dumps without a model."""
     from comparison.report.diagnosis_text import diagnosis_lines
-    from comparison.store.dump import open_dump
     from diagnosis.two_dumps import diagnose_dumps
 
-    found = diagnose_dumps(open_dump(paths[0]), open_dump(paths[1]), compared=compared)
+    found = diagnose_dumps(reference, candidate, compared=compared)
     print()
     for line in diagnosis_lines(found):
         print(line)

@@ -24,6 +24,7 @@ from comparison.store.promised import (
     promised_ranks,
 )
 from comparison.store.regular_file import kind_of_file
+from comparison.store.sketch_file import SKETCH_NAME
 from comparison.store.step_folder import ORDER_FILE_NAME, StepListing, list_step
 from comparison.store.tensor_file import TENSOR_SUFFIXES, list_file, read_tensor
 
@@ -166,6 +167,7 @@ def _open_folder(path: Path) -> Dump:
     partial = partial or bool(broken)
     notes += broken
     if not any(listing.there for listing in listings):
+        _refuse_sketches(path)
         raise BadInputError(
             f"expected tensor files ({', '.join(TENSOR_SUFFIXES)}) in {path} or in its folders "
             f"0, 1, ..., found none{'; ' + '; '.join(notes) if notes else ''}"
@@ -180,6 +182,15 @@ def _open_folder(path: Path) -> Dump:
         order_known=all(listing.order_known for listing in listings if listing.entries),
         notes=tuple(notes),
     )
+
+
+def _refuse_sketches(path: Path) -> None:
+    """Say so where a dump holds sketches, which no one can read whole tensors from."""
+    if (path / SKETCH_NAME).exists() or any(path.glob(f"*/{SKETCH_NAME}")):
+        raise BadInputError(
+            f"expected whole tensors in {path}, found sketches of them: capture them with "
+            "--mode full, or compare the sketches with compare_tensors without --verdict"
+        )
 
 
 def _broken_by_ranks(

@@ -17,6 +17,7 @@ from comparison.schema.manifest import Padding
 from comparison.schema.outcome import KindDiffers, NotComparable, ShapeDiffers
 from comparison.schema.tolerance import Tolerance
 from comparison.sketch_comparison import compare_sketches
+from comparison.store.dump import open_dump
 from comparison.store.manifest_file import write_manifest
 from comparison.store.sketch_file import write_sketches
 from tests.comparison.dumps import make_manifest, write_dump
@@ -169,3 +170,9 @@ def test_problems_of_both_sides_are_told_at_once(tmp_path: Path) -> None:
     (left / "0" / "sketch.safetensors").write_bytes(b"no header")
     with pytest.raises(BadInputError, match=r"reference: .*sketch\.safetensors.*; candidate: "):
         compare_sketches(left, tmp_path / "nothing")
+
+
+def test_a_reader_of_tensors_names_what_it_found(tmp_path: Path) -> None:
+    write(tmp_path / "sketched", {NAME: HIDDEN})
+    with pytest.raises(BadInputError, match="expected whole tensors in .*found sketches of them"):
+        open_dump(tmp_path / "sketched")

@@ -161,3 +161,12 @@ def test_a_verdict_names_the_module_where_the_error_jumps(tmp_path: Path) -> Non
     assert "first goes wrong in model.layers.0.mlp (step 0" in done.stdout
     same = run("--reference", "a", "--candidate", "a", "--verdict", cwd=tmp_path)
     assert (same.returncode, "Verdict: agree\n" in same.stdout) == (0, True)
+
+
+def test_a_verdict_on_sketches_is_refused_before_they_are_compared(dumps: Path) -> None:
+    sketched = dumps / "c" / "0"
+    sketched.mkdir(parents=True)
+    (sketched / "sketch.safetensors").write_bytes(b"not looked into")
+    done = run("--reference", dumps / "a", "--candidate", dumps / "c", "--verdict")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "found sketches of them" in done.stderr
