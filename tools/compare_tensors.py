@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -110,8 +111,8 @@ def compare_tensors(
         from comparison.report.json_report import comparison_to_json
 
         write_text(json_file, comparison_to_json(result))
-    for line in summary_lines(result) if reports.table else comparison_lines(result):
-        print(line)
+    lines = summary_lines(result) if reports.table else comparison_lines(result)
+    sys.stdout.writelines(f"{line}\n" for line in lines)
     found = _print_verdict(*dumps, result) if verdict else None
     if reports.is_asked:
         from comparison.report.build_report import build_report

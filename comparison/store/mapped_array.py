@@ -3,7 +3,7 @@
 import math
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -21,7 +21,7 @@ MOST_COPIED_BYTES = 1 << 20
 
 
 def map_array(path: Path, *, dtype: np.dtype[Any], shape: Shape, offset: int) -> Array:
-    """Map a stretch of a file as an array, row-major and read-only; a small one is copied.
+    """Open a file and map a stretch of it as an array, as map_open does.
 
     Args:
         path: the file.
@@ -33,22 +33,40 @@ def map_array(path: Path, *, dtype: np.dtype[Any], shape: Shape, offset: int) ->
         CorruptFileError: the file is shorter than that, changes meanwhile, or is no file.
         UnsupportedFormatError: more dimensions than numpy has.
     """
-    size_bytes = check_size(path, shape=shape, element_bytes=dtype.itemsize)
     with open_regular(path) as file:
-        before = os.fstat(file.fileno())
-        available = before.st_size - offset
-        if size_bytes > available:
-            raise CorruptFileError(
-                f"{path}: expected {size_bytes} bytes of data at byte {offset} for "
-                f"{dtype} {shape}, found {max(available, 0)}; the file is cut off, dump it again"
-            )
-        if size_bytes == 0:  # nothing to map
-            return np.empty(shape, dtype)
-        if size_bytes > MOST_COPIED_BYTES:
-            return np.asarray(np.memmap(file, dtype=dtype, mode="r", offset=offset, shape=shape))
-        content = os.pread(file.fileno(), size_bytes, offset)
-        after = os.fstat(file.fileno())
-    if len(content) < size_bytes or stamp_of(before) != stamp_of(after):
+        return map_open(file, path, dtype=dtype, shape=shape, offset=offset)
+
+
+def map_open(
+    file: BinaryIO, path: Path, *, dtype: np.dtype[Any], shape: Shape, offset: int
+) -> Array:
+    """Map a stretch of an open file as an array, row-major and read-only; a small one is copied.
+
+    Args:
+        file: open for reading; may be closed afterwards.
+        path: what to call it.
+        dtype: element type, one byte at least.
+        shape: dimensions as the file declares them.
+        offset: byte where the data begins; need not be aligned.
+
+    Raises:
+        CorruptFileError: the file is shorter than that, or changes meanwhile.
+        UnsupportedFormatError: more dimensions than numpy has.
+    """
+    size_bytes = check_size(path, shape=shape, element_bytes=dtype.itemsize)
+    before = os.fstat(file.fileno())
+    available = before.st_size - offset
+    if size_bytes > available:
+        raise CorruptFileError(
+            f"{path}: expected {size_bytes} bytes of data at byte {offset} for "
+            f"{dtype} {shape}, found {max(available, 0)}; the file is cut off, dump it again"
+        )
+    if size_bytes == 0:  # nothing to map
+        return np.empty(shape, dtype)
+    if size_bytes > MOST_COPIED_BYTES:
+        return np.asarray(np.memmap(file, dtype=dtype, mode="r", offset=offset, shape=shape))
+    content = os.pread(file.fileno(), size_bytes, offset)
+    if len(content) < size_bytes or stamp_of(before) != stamp_of(os.fstat(file.fileno())):
         raise changed_error(path)
     return np.frombuffer(content, dtype).reshape(shape)
 

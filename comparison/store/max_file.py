@@ -18,6 +18,7 @@ import os
 import struct
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 
@@ -25,7 +26,7 @@ from comparison.numerics.dtypes import Array, dtype_name, dtype_of_name
 from comparison.schema.errors import CorruptFileError, UnsupportedFormatError
 from comparison.schema.outcome import Shape
 from comparison.store.atomic_file import atomic_file
-from comparison.store.mapped_array import check_size, map_array, unpack_nibbles
+from comparison.store.mapped_array import check_size, map_open, unpack_nibbles
 from comparison.store.regular_file import open_regular
 
 MAGIC = b"\x93\xf0\x9f\x94\xa5\x2b\x2b\x93"
@@ -83,12 +84,16 @@ def read_max_header(path: Path) -> MaxHeader:
         UnsupportedFormatError: a version or dtype that is not known.
     """
     with open_regular(path) as file:
-        size_bytes = os.fstat(file.fileno()).st_size
-        fixed = file.read(_FIXED_BYTES)
-        key_bytes = _check_fixed_part(path, fixed, size_bytes)
-        rest = file.read(key_bytes + 2)
-        rank = _take(path, rest, key_bytes + 1, "B", "rank")
-        rest += file.read(4 * rank + 8)
+        return _read_header(path, file)
+
+
+def _read_header(path: Path, file: BinaryIO) -> MaxHeader:
+    size_bytes = os.fstat(file.fileno()).st_size
+    fixed = file.read(_FIXED_BYTES)
+    key_bytes = _check_fixed_part(path, fixed, size_bytes)
+    rest = file.read(key_bytes + 2)
+    rank = _take(path, rest, key_bytes + 1, "B", "rank")
+    rest += file.read(4 * rank + 8)
     metadata_bytes = struct.unpack_from("<Q", fixed, 16)[0]
     header_end = _FIXED_BYTES + key_bytes + 2 + 4 * rank + 8
     if metadata_bytes != header_end - 24:
@@ -113,13 +118,14 @@ def read_max_file(path: Path) -> Array:
         CorruptFileError: not a .max file, cut off, or its parts contradict each other.
         UnsupportedFormatError: a version or dtype that is not known.
     """
-    header = read_max_header(path)
-    dtype = dtype_of_name(header.dtype)
-    if _is_packed(header, path.stat().st_size - header.offset):
-        shape: Shape = ((math.prod(header.shape) + 1) // 2,)
-        packed = map_array(path, dtype=np.dtype(np.uint8), shape=shape, offset=header.offset)
-        return unpack_nibbles(packed, dtype=dtype, shape=header.shape)
-    return map_array(path, dtype=dtype, shape=header.shape, offset=header.offset)
+    with open_regular(path) as file:
+        header = _read_header(path, file)
+        dtype, shape, offset = dtype_of_name(header.dtype), header.shape, header.offset
+        if not _is_packed(header, os.fstat(file.fileno()).st_size - offset):
+            return map_open(file, path, dtype=dtype, shape=shape, offset=offset)
+        packed: Shape = ((math.prod(shape) + 1) // 2,)
+        nibbles = map_open(file, path, dtype=np.dtype(np.uint8), shape=packed, offset=offset)
+    return unpack_nibbles(nibbles, dtype=dtype, shape=shape)
 
 
 def write_max_file(path: Path, array: Array, *, key: str) -> None:
