@@ -81,9 +81,9 @@ def compare_tensors(
         )
     # Here, so that a command line that is wrong is answered before NumPy is loaded.
     from comparison.pipeline import CompareOptions, compare
-    from comparison.store.dump import open_dump
     from comparison.report.text import comparison_lines, summary_lines
     from comparison.store.atomic_file import write_text
+    from comparison.store.dump import open_dump
     from test_common.progress import counted
 
     reports = ReportFiles.of(others)

@@ -174,5 +174,5 @@ def test_problems_of_both_sides_are_told_at_once(tmp_path: Path) -> None:
 
 def test_a_reader_of_tensors_names_what_it_found(tmp_path: Path) -> None:
     write(tmp_path / "sketched", {NAME: HIDDEN})
-    with pytest.raises(BadInputError, match="expected whole tensors in .*found sketches of them"):
+    with pytest.raises(BadInputError, match=r"expected whole tensors in .*found sketches of them"):
         open_dump(tmp_path / "sketched")
