@@ -19,6 +19,7 @@ from typing import Any
 from benchmarks.call_tree import make_model
 from test_common.capture_mode import CaptureMode
 from test_common.dump_writer import DumpWriter
+from test_common.kernels_folder import kernels_folder
 from test_common.sketch_writer import SketchWriter
 from test_common.torch_print_hook import TorchPrintHook
 
@@ -66,7 +67,7 @@ Clock = Callable[[], float]
 WAYS: dict[str, Sink] = {
     "hooks that keep nothing": lambda out: KeepsNothing(),
     "a copy of each tensor": lambda out: Copies(),
-    "stats": lambda out: SketchWriter(out, mode=CaptureMode.STATS),
+    "stats": lambda out: SketchWriter(out, mode=CaptureMode.STATS, kernels=kernels_folder()),
     "sketch": lambda out: SketchWriter(out, mode=CaptureMode.SKETCH),
     "full": DumpWriter,
 }

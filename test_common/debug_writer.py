@@ -10,6 +10,7 @@ from comparison.schema.errors import BudgetError
 from test_common.capture_mode import CaptureMode
 from test_common.debug_options import DebugOptions
 from test_common.dump_writer import DumpWriter
+from test_common.kernels_folder import kernels_folder
 from test_common.sketch_writer import SketchWriter
 from test_common.write_budget import WriteBudget
 from test_common.write_queue import DEFAULT_QUEUE_BYTES
@@ -31,7 +32,13 @@ def writer_of_run(options: DebugOptions, out: Path) -> DumpWriter:
     """
     budget = WriteBudget(max_bytes=options.max_bytes, max_memory_bytes=options.max_memory)
     if options.mode is not CaptureMode.FULL:
-        return SketchWriter(out, options.overwrite, mode=options.mode, budget=budget)
+        return SketchWriter(
+            out,
+            options.overwrite,
+            mode=options.mode,
+            budget=budget,
+            kernels=kernels_folder(),
+        )
     return DumpWriter(
         out,
         overwrite=options.overwrite,

@@ -38,6 +38,7 @@ class SketchWriter(DumpWriter):
         *,
         mode: CaptureMode = CaptureMode.SKETCH,
         budget: WriteBudget | None = None,
+        kernels: Path | None = None,
     ) -> None:
         """Check the folder.
 
@@ -46,6 +47,7 @@ class SketchWriter(DumpWriter):
             overwrite: whether an earlier dump in it may be replaced.
             mode: `SKETCH` or `STATS`.
             budget: what may be written and held; None for no limit.
+            kernels: folder where compiled code is kept; None to do without.
 
         Raises:
             UnwritableOutputError: the folder is not empty, is a file, or cannot be written.
@@ -53,7 +55,7 @@ class SketchWriter(DumpWriter):
         super().__init__(out, overwrite, budget=budget)
         self.mode = mode
         self._projects = mode is CaptureMode.SKETCH
-        self._sketcher = TensorSketcher(projects=self._projects)
+        self._sketcher = TensorSketcher(projects=self._projects, kernels=kernels)
         self._sketches: dict[str, TensorSketch] = {}  # of this step
         self._written = 0  # of them
         self._path = self.out / str(self._step) / SKETCH_NAME

@@ -6,8 +6,12 @@ import math
 from collections import deque
 from collections.abc import Hashable
 from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from comparison.numerics.dtypes import Array
+from comparison.numerics.statistics_kernel import StatisticsKernel
 from comparison.numerics.tensor_fingerprint import fingerprint_of
 from comparison.numerics.tensor_sketch import TensorSketch, TensorStatistics, sketch_tensor
 from test_common.torch_tensors import as_array, in_memory, plain
@@ -18,6 +22,7 @@ if TYPE_CHECKING:
 _REMEMBERED = 8  # tensors: what a module returns is passed on at once
 _SAMPLES = 16
 _QUICK_DTYPES = ("torch.float32", "torch.float16", "torch.bfloat16")
+_WORTH_BYTES = 1 << 20  # of a tensor; less does not wait for compiled code
 _SPREAD = 1e-3  # of the mean's square: less is lost in the rounding of float32 sums of squares
 
 
@@ -47,13 +52,15 @@ class TensorSketcher:
     and their sketches given again.
     """
 
-    def __init__(self, *, projects: bool) -> None:
+    def __init__(self, *, projects: bool, kernels: Path | None = None) -> None:
         """Know nothing.
 
         Args:
             projects: False for statistics and fingerprints alone.
+            kernels: folder where compiled code is kept; None to do without.
         """
         self._projects = projects
+        self._kernels = kernels
         self._known: deque[_Known] = deque(maxlen=_REMEMBERED)
 
     def sketch(self, tensor: torch.Tensor) -> TensorSketch:
@@ -90,16 +97,41 @@ class TensorSketcher:
 
     def _made(self, tensor: torch.Tensor) -> TensorSketch:
         if not self._projects and str(tensor.dtype) in _QUICK_DTYPES and tensor.numel() > 0:
-            source = plain(tensor)
-            statistics = quick_statistics(source)
-            if statistics is not None:
+            found = self._compiled(tensor) or _in_passes(tensor)
+            if found is not None:
+                statistics, fingerprint = found
                 return TensorSketch(
                     dtype=str(tensor.dtype).removeprefix("torch."),
                     shape=tuple(tensor.shape),
                     statistics=statistics,
-                    fingerprint=fingerprint_of(as_array(in_memory(source))),
+                    fingerprint=fingerprint,
                 )
         return sketch_tensor(as_array(in_memory(tensor)), projects=self._projects)
+
+    def _compiled(self, tensor: torch.Tensor) -> tuple[TensorStatistics, str] | None:
+        """Go over a large tensor in main memory once; None where that is not possible."""
+        if tensor.device.type != "cpu" or tensor.nbytes < _WORTH_BYTES or self._kernel is None:
+            return None
+        values: Array = as_array(in_memory(tensor))
+        sums = self._kernel.sums(values) if self._kernel.takes(values) else None
+        if sums is None:
+            return None
+        statistics = _statistics(
+            sums.least, sums.greatest, sums.total / values.size, sums.squares, values.size
+        )
+        return None if statistics is None else (statistics, sums.fingerprint)
+
+    @cached_property
+    def _kernel(self) -> StatisticsKernel | None:
+        return None if self._kernels is None else StatisticsKernel.load(self._kernels)
+
+
+def _in_passes(tensor: torch.Tensor) -> tuple[TensorStatistics, str] | None:
+    source = plain(tensor)
+    statistics = quick_statistics(source)
+    if statistics is None:
+        return None
+    return statistics, fingerprint_of(as_array(in_memory(source)))
 
 
 def quick_statistics(tensor: torch.Tensor) -> TensorStatistics | None:
@@ -121,15 +153,20 @@ def quick_statistics(tensor: torch.Tensor) -> TensorStatistics | None:
     norm = torch.linalg.vector_norm(tensor, dtype=torch.float32)
     numbers = torch.stack([parts.min.float(), parts.max.float(), mean, norm])
     least, greatest, mean_value, size = numbers.tolist()  # one transfer from another device
-    count = tensor.numel()
-    if not math.isfinite(least + greatest + size):
+    return _statistics(least, greatest, mean_value, size**2, tensor.numel())
+
+
+def _statistics(
+    least: float, greatest: float, mean: float, squares: float, count: int
+) -> TensorStatistics | None:
+    """Give the deviation by the sum of squares; None where rounding may have spoilt that."""
+    if not math.isfinite(least + greatest + squares):
         return None
-    squares = mean_value**2
-    spread = size**2 / count - squares
-    if spread < _SPREAD * squares or not 1e-12 < size < 1e18:
+    spread = squares / count - mean**2
+    if spread < _SPREAD * mean**2 or not 1e-24 < squares < 1e36:
         return None
     std = math.sqrt(spread * count / (count - 1)) if count > 1 else 0.0
-    return TensorStatistics(minimum=least, maximum=greatest, mean=mean_value, std=std)
+    return TensorStatistics(minimum=least, maximum=greatest, mean=mean, std=std)
 
 
 def _samples(tensor: torch.Tensor) -> tuple[float, ...]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -84,6 +83,7 @@ def compare_tensors(
     from comparison.report.text import comparison_lines, summary_lines
     from comparison.store.atomic_file import write_text
     from comparison.store.dump import open_dump
+    from test_common.kernels_folder import kernels_folder
     from test_common.progress import counted
 
     reports = ReportFiles.of(others)
@@ -97,7 +97,7 @@ def compare_tensors(
         allow_reshape=allow_reshape,
         reference_engine="torch" if by_engine else None,
         candidate_engine="max" if by_engine else None,
-        kernels=_kernels_folder(),
+        kernels=kernels_folder(),
     )
     details: Details = {}
     with counted("comparing", what="pairs") as advance:
@@ -131,14 +131,6 @@ def _print_verdict(reference: Dump, candidate: Dump, compared: Comparison) -> Di
     for line in diagnosis_lines(found):
         print(line)
     return found
-
-
-def _kernels_folder() -> Path:
-    """Return `${XDG_CACHE_HOME:-~/.cache}/model_accuracy_tools/kernels`."""
-    from pathlib import Path
-
-    base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    return Path(base) / "model_accuracy_tools" / "kernels"
 
 
 def _paths(

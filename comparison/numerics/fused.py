@@ -4,11 +4,10 @@ Arrays of float64, of complex numbers, of 64-bit integers, of other strides or o
 order are left to NumPy.
 """
 
+import ctypes
 import itertools
 import math
-import os
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -19,10 +18,21 @@ from comparison.numerics.blocks import Block
 from comparison.numerics.code_forms import CodeForm, form_of
 from comparison.numerics.dtypes import Array, Kind, dtype_name, kind_of
 from comparison.numerics.kernel_layout import BLOCK, COUNTS, SUMS
-from comparison.numerics.kernel_object import KeptKernel, load_kernel
+from comparison.numerics.kernel_object import KeptKernel, KernelCode, load_kernel
+from comparison.numerics.threads import share
 from comparison.numerics.ulp import UlpUnit
 from comparison.schema.tolerance import Tolerance
 
+MEASURING = KernelCode(
+    name="measure_stretch",
+    module="comparison.numerics.kernels",
+    sources=("kernels.py", "kernel_layout.py", "sums.py", "ulp.py"),
+    arguments=(
+        *[ctypes.c_void_p] * 5,
+        *[ctypes.c_int64] * 3,
+        *[ctypes.c_void_p] * 7,
+    ),
+)
 # What NumPy measures, of both sides together, in about the time that compiled code takes to load,
 # and in a good part of the time that it takes to compile, once for many runs.
 WORTH_LOADING_BYTES = 32 << 20
@@ -32,8 +42,6 @@ TENSOR_BYTES = 16 << 10
 # Sums are taken of so many elements, and then of these sums in order: the number of threads does
 # not change a result.
 _STRETCH = 1 << 17
-_MOST_THREADS = 8
-_FEWEST_STRETCHES = 4  # for less, starting a thread costs more than it saves
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +88,7 @@ class FusedKernel:
             folder: where it is kept.
             compile_anew: whether to compile and keep it, where it is not.
         """
-        kernel = load_kernel(folder, compile_anew=compile_anew)
+        kernel = load_kernel(MEASURING, folder, compile_anew=compile_anew)
         return None if kernel is None else cls(kernel)
 
     @staticmethod
@@ -117,7 +125,7 @@ class FusedKernel:
             results = first[0] + at * sums.strides[0], first[1] + at * counts.strides[0]
             self._kernel.call(*sides.given(cuts[at]), *work.addresses, *results)
 
-        _share(measure_cut, len(cuts))
+        share(measure_cut, len(cuts), make_work=_Work)
         return [
             Stretch(
                 start=start,
@@ -198,37 +206,3 @@ def _cut(size: int, row: int, *, whole: bool) -> Iterator[_Cut]:
         for begin in range(first, first + row, _STRETCH):
             end = min(begin + _STRETCH, first + row)
             yield _Cut(begin, end, end - begin, True)
-
-
-def _cores() -> int:
-    """Return the number of cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
-def _share(task: Callable[[_Work, int], None], count: int) -> None:
-    """Do tasks 0 .. count - 1, on several threads where that pays."""
-    numbers = iter(range(count))
-    lock = threading.Lock()
-
-    def work() -> None:
-        own = _Work()
-        while True:
-            with lock:
-                number = next(numbers, None)
-            if number is None:
-                return
-            task(own, number)
-
-    threads = 1 if count < _FEWEST_STRETCHES else min(_cores(), _MOST_THREADS)
-    helpers = [threading.Thread(target=work) for _ in range(threads - 1)]
-    for helper in helpers:
-        helper.start()
-    try:
-        work()
-    finally:
-        with lock:
-            numbers = iter(())  # after Ctrl-C, nothing is left to do
-        for helper in helpers:
-            helper.join()

@@ -1,4 +1,4 @@
-"""The compiled code of `kernels`, kept in a file so that numba is loaded once and no more.
+"""Compiled code, kept in a file so that numba is loaded once and no more.
 
 numba takes long to import, and several seconds to compile; llvmlite, which it is built on, loads
 what was compiled in a fraction of that.
@@ -10,30 +10,46 @@ import json
 import os
 import uuid
 from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-_SOURCES = ("kernels.py", "kernel_layout.py", "sums.py", "ulp.py")
-_ARGUMENTS = (
-    *[ctypes.c_void_p] * 5,
-    *[ctypes.c_int64] * 3,
-    *[ctypes.c_void_p] * 7,
-)
 # Functions that the code calls where Python code raises an error, which this code never does.
 _NEVER_CALLED = ("Py", "_Py", "numba_", "NRT_")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelCode:
+    """What is compiled.
+
+    Attributes:
+        name: what its file begins with.
+        module: a module that compiles its function `entry` when it is imported.
+        sources: the files beside this one that the compiled code depends on.
+        arguments: C types of what `entry` takes.
+    """
+
+    name: str
+    module: str
+    sources: tuple[str, ...]
+    arguments: tuple[type[Any], ...]
 
 
 class KeptKernel:
     """Compiled code in memory, which lives as long as this object.
 
     Attributes:
-        call: takes what `kernels.entry` takes, with addresses of arrays; gives up Python's lock.
+        call: takes what `entry` takes, with addresses of arrays; gives up Python's lock.
     """
 
-    def __init__(self, name: str, symbols: list[str], code: bytes) -> None:
+    def __init__(
+        self, name: str, symbols: list[str], code: bytes, *, arguments: tuple[type[Any], ...]
+    ) -> None:
         """Link compiled code.
 
         Args:
+            arguments: C types of what the function takes.
             name: of the function to call.
             symbols: what it needs from outside.
             code: an object file of this machine.
@@ -54,13 +70,14 @@ class KeptKernel:
         self._engine.add_object_file(llvm.ObjectFileRef.from_data(code))
         self._engine.finalize_object()
         address = self._engine.get_function_address(name)
-        self.call: Callable[..., None] = ctypes.CFUNCTYPE(None, *_ARGUMENTS)(address)
+        self.call: Callable[..., None] = ctypes.CFUNCTYPE(None, *arguments)(address)
 
 
-def load_kernel(folder: Path, *, compile_anew: bool) -> KeptKernel | None:
-    """Load the compiled code, or compile and keep it.
+def load_kernel(code: KernelCode, folder: Path, *, compile_anew: bool) -> KeptKernel | None:
+    """Load compiled code, or compile and keep it.
 
     Args:
+        code: what to load.
         folder: where it is kept; made if need be. Where it cannot be written, nothing is kept.
         compile_anew: whether to compile it, where it is not kept.
 
@@ -69,16 +86,16 @@ def load_kernel(folder: Path, *, compile_anew: bool) -> KeptKernel | None:
         installed, or not for this NumPy or processor.
     """
     try:
-        path = folder / f"measure_stretch-{_key()}"
+        path = folder / f"{code.name}-{_key(code)}"
         kept = _read(path)
         if kept is None:
-            kept = _compile_and_keep(path) if compile_anew else None
-        return None if kept is None else KeptKernel(*kept)
+            kept = _compile_and_keep(code, path) if compile_anew else None
+        return None if kept is None else KeptKernel(*kept, arguments=code.arguments)
     except (ImportError, LookupError):
         return None
 
 
-def _key() -> str:
+def _key(code: KernelCode) -> str:
     """Name all that the compiled code depends on."""
     import llvmlite.binding as llvm
 
@@ -89,7 +106,7 @@ def _key() -> str:
         llvm.get_host_cpu_features().flatten(),
     )
     digest = hashlib.sha256(repr(parts).encode())
-    for name in _SOURCES:
+    for name in code.sources:
         digest.update(Path(__file__).with_name(name).read_bytes())
     return digest.hexdigest()[:20]
 
@@ -115,8 +132,8 @@ def _read(path: Path) -> tuple[str, list[str], bytes] | None:
     return None
 
 
-def _compile_and_keep(path: Path) -> tuple[str, list[str], bytes]:
-    name, symbols, code = _compile()
+def _compile_and_keep(source: KernelCode, path: Path) -> tuple[str, list[str], bytes]:
+    name, symbols, code = _compile(source)
     table = {"name": name, "symbols": symbols, "sha256": hashlib.sha256(code).hexdigest()}
     temporary = path.with_name(f".{uuid.uuid4().hex}.tmp")
     try:
@@ -128,11 +145,10 @@ def _compile_and_keep(path: Path) -> tuple[str, list[str], bytes]:
     return name, symbols, code
 
 
-def _compile() -> tuple[str, list[str], bytes]:
+def _compile(source: KernelCode) -> tuple[str, list[str], bytes]:
     import llvmlite.binding as llvm
 
-    from comparison.numerics.kernels import entry
-
+    entry = import_module(source.module).entry
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     module = llvm.parse_assembly(entry.inspect_llvm())

@@ -8,14 +8,15 @@ were not made to deceive it have the same number once in more than 2^31 pairs, i
 their values are. One product a word is about as fast as memory.
 """
 
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 
 import numpy as np
 
 from comparison.numerics.dtypes import Array, Kind, dtype_name, kind_of
+from comparison.numerics.statistics_layout import CHUNK  # three buffers fit a second cache
 
 _SEED = 20_261_130
-_CHUNK = 1 << 15  # words: three buffers of 256 KiB fit a processor's second cache
 _NEXT = 0x9E3779B97F4A7C15  # odd; makes the order of the chunks count
 _MASK = (1 << 64) - 1
 _HALF = np.uint64(32)
@@ -32,15 +33,34 @@ def fingerprint_of(values: Array) -> str:
     Returns:
         16 hexadecimal digits.
     """
-    words, found = _words(_canonical(values))
-    weights, mixed = _weights(), np.empty(min(len(words), _CHUNK), np.uint64)
-    for start in range(0, len(words), _CHUNK):
-        chunk = words[start : start + _CHUNK]
+    words, size_bytes = _words(_canonical(values))
+    return joined_fingerprint(size_bytes, _chunks(words))
+
+
+def joined_fingerprint(size_bytes: int, chunks: Iterable[int]) -> str:
+    """Join the sums of all chunks.
+
+    Args:
+        size_bytes: of all values.
+        chunks: the sum of products of each chunk, in order, modulo 2^64.
+
+    Returns:
+        16 hexadecimal digits.
+    """
+    found = size_bytes
+    for chunk in chunks:
+        found = (found * _NEXT + chunk) & _MASK
+    return f"{found:016x}"
+
+
+def _chunks(words: Array) -> Iterator[int]:
+    weights, mixed = chunk_weights(), np.empty(min(len(words), CHUNK), np.uint64)
+    for start in range(0, len(words), CHUNK):
+        chunk = words[start : start + CHUNK]
         part = mixed[: len(chunk)]
         np.right_shift(chunk, _HALF, out=part)
         np.bitwise_xor(part, chunk, out=part)
-        found = (found * _NEXT + int(np.dot(part, weights[: len(chunk)]))) & _MASK
-    return f"{found:016x}"
+        yield int(np.dot(part, weights[: len(chunk)]))
 
 
 def _canonical(values: Array) -> Array:
@@ -64,5 +84,6 @@ def _words(flat: Array) -> tuple[Array, int]:
 
 
 @lru_cache(maxsize=1)
-def _weights() -> Array:
-    return np.random.default_rng(_SEED).integers(0, 1 << 64, _CHUNK, dtype=np.uint64) | np.uint64(1)
+def chunk_weights() -> Array:
+    """Return the fixed words that each chunk is multiplied by, odd uint64 [CHUNK]."""
+    return np.random.default_rng(_SEED).integers(0, 1 << 64, CHUNK, dtype=np.uint64) | np.uint64(1)

@@ -197,6 +197,23 @@ def test_statistics_in_torch_are_those_of_numpy(tensor: torch.Tensor) -> None:
     assert known.std == pytest.approx(right.std, rel=1e-5, abs=1e-12)
 
 
+def test_compiled_code_gives_what_passes_give(tmp_path: Path) -> None:
+    torch.manual_seed(2)
+    tensors = [torch.randn(520, 515) * 2 - 1, torch.randn(300, 1001), torch.randn(600, 500)]
+    tensors[2][4, 7] = float("nan")
+    for tensor in tensors:  # of whole words, of an odd size, with what is no number
+        compiled = TensorSketcher(projects=False, kernels=tmp_path).sketch(tensor)
+        plain = TensorSketcher(projects=False).sketch(tensor)
+        assert compiled.fingerprint == plain.fingerprint
+        assert (compiled.dtype, compiled.shape) == (plain.dtype, plain.shape)
+        found, expected = compiled.statistics, plain.statistics
+        assert (found.minimum, found.maximum) == (expected.minimum, expected.maximum)
+        assert (found.nan, found.infinite) == (expected.nan, expected.infinite)
+        assert found.mean == pytest.approx(expected.mean, rel=1e-4, abs=1e-5)
+        assert found.std == pytest.approx(expected.std, rel=1e-5)
+    assert [path.name.partition("-")[0] for path in tmp_path.iterdir()] == ["chunk_statistics"]
+
+
 def test_quick_statistics_are_refused_where_they_lose_digits() -> None:
     assert quick_statistics(torch.randn(5, 9)) is not None
     assert quick_statistics(torch.randn(5, 9) * 1e-3 + 100) is None

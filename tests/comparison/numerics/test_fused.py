@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from comparison.numerics.blocks import Block
 from comparison.numerics.dtypes import Array, dtype_of_name
-from comparison.numerics.fused import FusedKernel
+from comparison.numerics.fused import MEASURING, FusedKernel
 from comparison.numerics.kernel_object import load_kernel
 from comparison.numerics.metrics import measure_blocks
 from comparison.pipeline import CompareOptions, compare
@@ -277,10 +277,10 @@ def test_damaged_code_is_not_loaded(
     content = kept.read_bytes()
     for damage in (b"", content[:-1], content.replace(b"\n", b" ", 1), b"[]\n", b'{"a": 1}\n'):
         (tmp_path / kept.name).write_bytes(damage)
-        assert load_kernel(tmp_path, compile_anew=False) is None
-    assert load_kernel(tmp_path / "none", compile_anew=False) is None
+        assert load_kernel(MEASURING, tmp_path, compile_anew=False) is None
+    assert load_kernel(MEASURING, tmp_path / "none", compile_anew=False) is None
     (tmp_path / kept.name).write_bytes(content)
-    assert load_kernel(tmp_path, compile_anew=False) is not None
+    assert load_kernel(MEASURING, tmp_path, compile_anew=False) is not None
 
 
 @pytest.mark.usefixtures("kernel")
@@ -288,7 +288,7 @@ def test_missing_symbols_are_no_end_of_the_process(folder: Path, tmp_path: Path)
     (kept,) = folder.iterdir()
     changed = kept.read_bytes().replace(b'"symbols": [', b'"symbols": ["no_such_function", ', 1)
     (tmp_path / kept.name).write_bytes(changed)
-    assert load_kernel(tmp_path, compile_anew=False) is None
+    assert load_kernel(MEASURING, tmp_path, compile_anew=False) is None
 
 
 def test_a_dump_that_is_large_enough_is_measured_by_it(

@@ -1,0 +1,103 @@
+"""Statistics and fingerprint of float32 arrays at the speed of memory."""
+
+import ctypes
+import math
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from comparison.numerics.dtypes import Array
+from comparison.numerics.kernel_object import KeptKernel, KernelCode, load_kernel
+from comparison.numerics.statistics_layout import CHUNK, NUMBERS
+from comparison.numerics.tensor_fingerprint import chunk_weights, joined_fingerprint
+from comparison.numerics.threads import share
+
+STATISTICS = KernelCode(
+    name="chunk_statistics",
+    module="comparison.numerics.statistics_code",
+    sources=("statistics_code.py", "statistics_layout.py"),
+    arguments=(
+        *[ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p],
+        *[ctypes.c_int64] * 2,
+        *[ctypes.c_void_p] * 2,
+    ),
+)
+_TOGETHER = 4  # chunks that a thread takes at once
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlainSums:
+    """What one pass over finite values gives.
+
+    Attributes:
+        least: of them.
+        greatest: of them.
+        total: their sum; added up in float32 within 1024 values, in float64 beyond.
+        squares: the sum of their squares, likewise.
+        fingerprint: as `fingerprint_of` gives it.
+    """
+
+    least: float
+    greatest: float
+    total: float
+    squares: float
+    fingerprint: str
+
+
+class StatisticsKernel:
+    """The compiled code, loaded."""
+
+    def __init__(self, kernel: KeptKernel) -> None:
+        """Take the compiled code."""
+        self._kernel = kernel
+
+    @classmethod
+    def load(cls, folder: Path, *, compile_anew: bool = True) -> "StatisticsKernel | None":
+        """Load the compiled code; None where that is not possible.
+
+        Args:
+            folder: where it is kept.
+            compile_anew: whether to compile and keep it, where it is not.
+        """
+        kernel = load_kernel(STATISTICS, folder, compile_anew=compile_anew)
+        return None if kernel is None else cls(kernel)
+
+    @staticmethod
+    def takes(values: Array) -> bool:
+        """Tell whether the compiled code reads an array: native float32, whole words of it."""
+        return (
+            values.dtype == np.float32
+            and values.flags.c_contiguous
+            and values.size > 0
+            and values.size % 2 == 0
+            and values.ctypes.data % 8 == 0
+        )
+
+    def sums(self, values: Array) -> PlainSums | None:
+        """Go over an array that `takes` allows; None where not all values are finite.
+
+        Args:
+            values: float32 of any shape.
+        """
+        words = values.reshape(-1).view(np.uint64)
+        chunks = -(-words.size // CHUNK)
+        mixed, numbers = np.empty(chunks, np.uint64), np.empty((chunks, NUMBERS))
+        given = words.ctypes.data, words.size, chunk_weights().ctypes.data
+        results = mixed.ctypes.data, numbers.ctypes.data
+
+        def measure(_work: None, at: int) -> None:
+            last = min(chunks, (at + 1) * _TOGETHER)
+            self._kernel.call(*given, at * _TOGETHER, last, *results)
+
+        share(measure, -(-chunks // _TOGETHER), make_work=lambda: None)
+        total, squares = (math.fsum(numbers[:, column]) for column in (2, 3))
+        if not math.isfinite(squares):
+            return None
+        return PlainSums(
+            least=float(numbers[:, 0].min()),
+            greatest=float(numbers[:, 1].max()),
+            total=total,
+            squares=squares,
+            fingerprint=joined_fingerprint(values.nbytes, mixed.tolist()),
+        )

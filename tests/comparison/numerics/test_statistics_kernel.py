@@ -1,0 +1,53 @@
+"""The compiled statistics against NumPy in float64, and their fingerprint against the plain way."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from comparison.numerics.statistics_kernel import StatisticsKernel
+from comparison.numerics.statistics_layout import CHUNK
+from comparison.numerics.tensor_fingerprint import fingerprint_of
+
+RANDOM = np.random.default_rng(5)
+
+
+@pytest.fixture(scope="module", name="kernel")
+def _kernel(tmp_path_factory: pytest.TempPathFactory) -> StatisticsKernel:
+    kernel = StatisticsKernel.load(tmp_path_factory.mktemp("kernels"))
+    assert kernel is not None
+    return kernel
+
+
+# One word, less than a block, parts of chunks, and enough chunks for several threads.
+@pytest.mark.parametrize("words", [1, 511, 513, CHUNK, CHUNK + 1, 17 * CHUNK + 301])
+def test_one_pass_gives_what_many_give(kernel: StatisticsKernel, words: int) -> None:
+    values = (RANDOM.standard_normal(2 * words) * 3 + 0.25).astype(np.float32)
+    found = kernel.sums(values)
+    assert found is not None
+    assert (found.least, found.greatest) == (values.min(), values.max())
+    wide = values.astype(np.float64)
+    assert found.total == pytest.approx(wide.sum(), rel=1e-5, abs=1e-5 * np.sqrt(wide.size))
+    assert found.squares == pytest.approx((wide * wide).sum(), rel=1e-5)
+    assert found.fingerprint == fingerprint_of(values)
+
+
+@pytest.mark.parametrize("odd", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("place", [0, 1027, -1])
+def test_what_is_no_number_is_left_to_others(
+    kernel: StatisticsKernel, odd: float, place: int
+) -> None:
+    values = RANDOM.standard_normal(2 * CHUNK + 6).astype(np.float32)
+    values[place] = odd
+    assert kernel.sums(values) is None
+
+
+def test_only_whole_words_of_plain_values_are_taken() -> None:
+    values = np.zeros((4, 6), np.float32)
+    assert StatisticsKernel.takes(values)
+    assert not StatisticsKernel.takes(values[:, :5])
+    assert not StatisticsKernel.takes(values[0, :5])
+    assert not StatisticsKernel.takes(values.astype(np.float64))
+    assert not StatisticsKernel.takes(values.astype(">f4"))
+    assert not StatisticsKernel.takes(values.reshape(-1)[1:23])
+    assert not StatisticsKernel.takes(values[:0])
