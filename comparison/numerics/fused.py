@@ -10,7 +10,6 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 
@@ -18,7 +17,7 @@ from comparison.numerics.blocks import Block
 from comparison.numerics.code_forms import CodeForm, form_of
 from comparison.numerics.dtypes import Array, Kind, dtype_name, kind_of
 from comparison.numerics.kernel_layout import BLOCK, COUNTS, SUMS
-from comparison.numerics.kernel_object import KeptKernel, KernelCode, load_kernel
+from comparison.numerics.kernel_object import KernelCode, LoadedCode
 from comparison.numerics.threads import share
 from comparison.numerics.ulp import UlpUnit
 from comparison.schema.tolerance import Tolerance
@@ -73,23 +72,10 @@ class _Cut:
     is_piece: bool
 
 
-class FusedKernel:
+class FusedKernel(LoadedCode):
     """The compiled code, loaded."""
 
-    def __init__(self, kernel: KeptKernel) -> None:
-        """Take the compiled code."""
-        self._kernel = kernel
-
-    @classmethod
-    def load(cls, folder: Path, *, compile_anew: bool = True) -> "FusedKernel | None":
-        """Load the compiled code; None where that is not possible.
-
-        Args:
-            folder: where it is kept.
-            compile_anew: whether to compile and keep it, where it is not.
-        """
-        kernel = load_kernel(MEASURING, folder, compile_anew=compile_anew)
-        return None if kernel is None else cls(kernel)
+    CODE = MEASURING
 
     @staticmethod
     def takes(block: Block) -> bool:

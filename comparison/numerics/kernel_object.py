@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Self
 
 # Functions that the code calls where Python code raises an error, which this code never does.
 _NEVER_CALLED = ("Py", "_Py", "numba_", "NRT_")
@@ -71,6 +71,27 @@ class KeptKernel:
         self._engine.finalize_object()
         address = self._engine.get_function_address(name)
         self.call: Callable[..., None] = ctypes.CFUNCTYPE(None, *arguments)(address)
+
+
+class LoadedCode:
+    """What calls compiled code; subclasses say which."""
+
+    CODE: ClassVar[KernelCode]
+
+    def __init__(self, kernel: KeptKernel) -> None:
+        """Take the compiled code."""
+        self._kernel = kernel
+
+    @classmethod
+    def load(cls, folder: Path, *, compile_anew: bool = True) -> Self | None:
+        """Load the compiled code; None where that is not possible.
+
+        Args:
+            folder: where it is kept.
+            compile_anew: whether to compile and keep it, where it is not.
+        """
+        kernel = load_kernel(cls.CODE, folder, compile_anew=compile_anew)
+        return None if kernel is None else cls(kernel)
 
 
 def load_kernel(code: KernelCode, folder: Path, *, compile_anew: bool) -> KeptKernel | None:

@@ -3,12 +3,11 @@
 import ctypes
 import math
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
 from comparison.numerics.dtypes import Array
-from comparison.numerics.kernel_object import KeptKernel, KernelCode, load_kernel
+from comparison.numerics.kernel_object import KernelCode, LoadedCode
 from comparison.numerics.statistics_layout import CHUNK, NUMBERS
 from comparison.numerics.tensor_fingerprint import chunk_weights, joined_fingerprint
 from comparison.numerics.threads import share
@@ -45,23 +44,10 @@ class PlainSums:
     fingerprint: str
 
 
-class StatisticsKernel:
+class StatisticsKernel(LoadedCode):
     """The compiled code, loaded."""
 
-    def __init__(self, kernel: KeptKernel) -> None:
-        """Take the compiled code."""
-        self._kernel = kernel
-
-    @classmethod
-    def load(cls, folder: Path, *, compile_anew: bool = True) -> "StatisticsKernel | None":
-        """Load the compiled code; None where that is not possible.
-
-        Args:
-            folder: where it is kept.
-            compile_anew: whether to compile and keep it, where it is not.
-        """
-        kernel = load_kernel(STATISTICS, folder, compile_anew=compile_anew)
-        return None if kernel is None else cls(kernel)
+    CODE = STATISTICS
 
     @staticmethod
     def takes(values: Array) -> bool:

@@ -69,7 +69,7 @@ def dump_two_ranks(
             change(own, rank)
 
     def run(rank: int) -> Manifest:
-        return _dump(owns[rank], rows, folder / f"rank{rank}")
+        return dump_run(owns[rank], rows, folder / f"rank{rank}")
 
     with ThreadPoolExecutor(RANKS) as pool:
         manifest = next(iter(pool.map(run, range(RANKS))))
@@ -81,7 +81,8 @@ def dump_two_ranks(
     return folder
 
 
-def _dump(model: Any, rows: Sequence[Sequence[int]], folder: Path) -> Manifest:
+def dump_run(model: Any, rows: Sequence[Sequence[int]], folder: Path) -> Manifest:
+    """Run one step on rows of token ids, and dump it as one rank does."""
     draft = manifest_of(model, ModuleInputs.of(rows, num_steps=1, encoder=False))
     with closing(DumpWriter(folder)) as writer:
         writer.start(draft)

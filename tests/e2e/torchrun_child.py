@@ -8,7 +8,6 @@ OUT/manifest.json.
 
 import json
 import sys
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,12 +15,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from comparison.schema.manifest import Manifest
 from comparison.store.manifest_file import write_manifest
-from diagnosis.module_dump import ModuleInputs, manifest_of
-from test_common.dump_writer import DumpWriter
-from test_common.torch_print_hook import TorchPrintHook
-from test_common.torch_runner import run_torch
+from tests.diagnosis.two_ranks import dump_run
 
 BY_OUTPUTS = ("q_proj", "k_proj", "v_proj", "gate_proj", "up_proj")
 BY_INPUTS = ("o_proj", "down_proj")
@@ -37,7 +32,7 @@ def main() -> None:
     rank, ranks = dist.get_rank(), dist.get_world_size()
     model = split_by_transformers(path) if plan == "transformers" else split_by_torch(path, ranks)
     plant(model.model.layers[FAULTY_LAYER], fault, rank)
-    manifest = dump(model, json.loads(rows), Path(out) / f"rank{rank}")
+    manifest = dump_run(model, json.loads(rows), Path(out) / f"rank{rank}")
     if rank == 0:
         options = {"tensor_parallel_size": ranks}
         whole = replace(manifest, options=options, certificate=None, complete=True)
@@ -94,22 +89,6 @@ def local(tensor: torch.Tensor) -> torch.Tensor:
     """Return what this rank holds of a tensor, as plain memory."""
     held = getattr(tensor, "_local_tensor", tensor).detach()
     return held
-
-
-def dump(model: Any, rows: list[list[int]], folder: Path) -> Manifest:
-    draft = manifest_of(model, ModuleInputs.of(rows, num_steps=1, encoder=False))
-    with closing(DumpWriter(folder)) as writer:
-        writer.start(draft)
-        with TorchPrintHook(sink=writer) as hook:
-            hook.name_layers(model)
-            run = run_torch(model, rows, num_steps=1, pad_token_id=0, hook=hook)
-        found = tuple(
-            replace(row, generated=tuple(tokens))
-            for row, tokens in zip(draft.rows, run.generated, strict=True)
-        )
-        manifest = replace(draft, padding=run.padding, rows=found)
-        writer.finish(manifest, hook.require_capture())
-    return manifest
 
 
 if __name__ == "__main__":

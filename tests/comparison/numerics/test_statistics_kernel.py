@@ -1,7 +1,5 @@
 """The compiled statistics against NumPy in float64, and their fingerprint against the plain way."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
