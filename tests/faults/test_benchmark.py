@@ -53,7 +53,7 @@ def assert_good(results: Sequence[Result]) -> None:
 def test_choice_of_pairs_is_large_and_spread_over_all_kinds() -> None:
     pairs = fast_pairs()
     assert sum(pair.is_fault for pair in pairs) >= 36
-    assert sum(not pair.is_fault for pair in pairs) >= 36
+    assert sum(not pair.is_fault for pair in pairs) >= 16
     assert {pair.kind for pair in pairs if pair.is_fault} == KINDS
     assert len({pair.arch for pair in pairs}) > 10
     assert [pair.name for pair in pairs] == [pair.name for pair in fast_pairs()]
