@@ -137,6 +137,7 @@ def test_a_fault_ends_in_1_with_its_verdict(target: Target) -> None:
     }
 
 
+@pytest.mark.full
 def test_a_fault_within_the_tolerance_passes(target: Target) -> None:
     done = target.judge("RIGHT", candidate="torch@my_oracles.py:WRONG", rtol="0.5", atol="0.5")
     assert done.returncode == 0, done.stdout
@@ -144,6 +145,7 @@ def test_a_fault_within_the_tolerance_passes(target: Target) -> None:
     assert target.cases() == {"my_oracles.py:RIGHT": []}
 
 
+@pytest.mark.full
 def test_a_dump_takes_the_place_of_a_reference(target: Target) -> None:
     framework = ("--framework", "torch", "--output", "golden", "--run", RUN)
     assert target.run("dump", "my_oracles.py:RIGHT", *framework).returncode == 0

@@ -141,6 +141,7 @@ def _operation(plant: Plant) -> Operation:
             "_softmax",
             "add",
             id="mask_left_out",
+            marks=pytest.mark.full,
         ),
         pytest.param(_scale, f"{_ATTENTION}@0*.mul", "mul", "mul", id="attention_scale"),
     ],

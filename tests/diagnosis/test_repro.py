@@ -76,10 +76,26 @@ def _imports(script: str) -> set[str]:
 @pytest.mark.parametrize(
     ("make", "plant", "kind", "first"),
     [
-        pytest.param(tiny_llama, epsilon, "norm", "row 0, position 0", id="epsilon"),
-        pytest.param(tiny_llama, transposed, "linear", "row 0, position 0", id="transposed"),
+        pytest.param(
+            tiny_llama, epsilon, "norm", "row 0, position 0", id="epsilon", marks=pytest.mark.full
+        ),
+        pytest.param(
+            tiny_llama,
+            transposed,
+            "linear",
+            "row 0, position 0",
+            id="transposed",
+            marks=pytest.mark.full,
+        ),
         # token 7 is that of position 5 in the first row, and of position 2 in the second
-        pytest.param(tiny_llama, embedding, "embedding", "row 0, position 5", id="embedding"),
+        pytest.param(
+            tiny_llama,
+            embedding,
+            "embedding",
+            "row 0, position 5",
+            id="embedding",
+            marks=pytest.mark.full,
+        ),
         pytest.param(tiny_llama, scale, "LlamaAttention", "row 0, position 1", id="scale"),
         pytest.param(
             tiny_gemma3,
