@@ -19,6 +19,8 @@ _SERVER = """
 import json, os, signal, sys
 import torch, transformers
 import test_common.capture_torch, test_common.debug_run, transformers.models.llama.modeling_llama
+import test_common.vllm_environment
+test_common.vllm_environment._PROGRAM = "none of Bazel's"  # so that a Python that is named counts
 from oracles.registry import find_oracle
 from test_common.prompts import encode_prompts
 from tools.debug_model import debug_model
