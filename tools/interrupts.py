@@ -12,6 +12,7 @@ from typing import Final
 from tools.standard_streams import complain
 
 INTERRUPTED: Final = 130
+_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 # How long the main thread may take to notice. It does not while it is in native code, and an
 # engine's compiler is there for minutes.
 _PATIENCE_SECONDS: Final = 5.0
@@ -39,9 +40,12 @@ class Interrupts:
         self._reader, self._writer = os.pipe()
         os.set_blocking(self._writer, False)
         signal.set_wakeup_fd(self._writer, warn_on_full_buffer=False)
-        os.register_at_fork(after_in_child=_leave_to_parent)
+        # Held back over a fork: the child would take a signal for its parent's, and lose it.
+        os.register_at_fork(
+            before=_hold_back, after_in_parent=_let_through, after_in_child=_leave_to_parent
+        )
         threading.Thread(target=self._watch, name="interrupts", daemon=True).start()
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number in _SIGNALS:
             signal.signal(number, self._interrupt)
 
     def ignore(self) -> None:
@@ -78,7 +82,7 @@ class Interrupts:
             number = os.read(self._reader, 1)
             if not number:
                 return False
-            if number[0] in (signal.SIGINT, signal.SIGTERM):
+            if number[0] in _SIGNALS:
                 return True
         return None
 
@@ -88,7 +92,16 @@ class Interrupts:
         os._exit(INTERRUPTED)
 
 
+def _hold_back() -> None:
+    signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+
+
+def _let_through() -> None:
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
+
+
 def _leave_to_parent() -> None:
     """Let signals mean in a forked child what they mean without us."""
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    _let_through()

@@ -36,6 +36,7 @@ FORKS = """
 child = os.fork()
 if child == 0:
     time.sleep(60)
+    os._exit(0)
 os.kill(child, signal.SIGTERM)
 assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGTERM
 print("ready", flush=True)
