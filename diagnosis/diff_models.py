@@ -22,7 +22,7 @@ from diagnosis.replay.kept_modules import kept_as_they_are
 from diagnosis.repro.finding import with_repro
 from diagnosis.repro.repro import require_new_folder
 from diagnosis.side_finding import find_side
-from diagnosis.side_runs import with_prompts_of
+from diagnosis.side_runs import require_side, with_prompts_of
 from diagnosis.sides import EngineSide, SideSpec, parse_side
 from diagnosis.vote import vote
 
@@ -89,6 +89,8 @@ def diff_sides(
     if options.check_fma:
         require_max(candidates)
     require_new_folder(options.repro, overwrite=options.run.overwrite)
+    for spec in (reference, *candidates):
+        require_side(spec, options.run)
     if options.audit_config:
         options = replace(options, run=replace(options.run, watch_config=True))
     with ExitStack() as stack:

@@ -91,12 +91,15 @@ class ReferenceCache:
             copy = Path(name) / _DUMP
             try:
                 found = _copied(entry / _DUMP, copy, link=may_link)
+            except OSError:  # the disk may be full here; `keep` replaces what is damaged
+                return None
+            try:
                 sound = found == told["files"]
                 kept = KeptRun(
                     sizes={str(key): int(size) for key, size in told["sizes"].items()},
                     made_at=float(told["made_at"]),
                 )
-            except (OSError, LookupError, TypeError, ValueError, AttributeError):
+            except (LookupError, TypeError, ValueError, AttributeError):
                 sound = False
             if not sound:
                 _remove(entry)
@@ -163,10 +166,12 @@ def _read(path: Path) -> dict[str, Any] | None:
     try:
         text = path.read_text(encoding="utf-8")
         seal, _, body = text.partition("\n")
-        told: dict[str, Any] = json.loads(body)
-    except (OSError, ValueError):
+        told = json.loads(body)
+    except (OSError, ValueError, RecursionError):
         return None
-    return told if seal == hashlib.sha256(body.encode()).hexdigest() else None
+    if not isinstance(told, dict) or seal != hashlib.sha256(body.encode()).hexdigest():
+        return None
+    return told
 
 
 def _sealed(told: Mapping[str, Any]) -> str:
@@ -180,7 +185,7 @@ def _is_code_unchanged(told: Mapping[str, Any]) -> bool:
         return all(
             list(stamp_of_module(Path(name))) == list(known) for name, known in stamps.items()
         )
-    except OSError:
+    except (OSError, TypeError, ValueError, AttributeError):  # another's idea of an entry
         return False
 
 

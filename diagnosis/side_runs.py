@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, assert_never
 
-from comparison.schema.errors import BadInputError
+from comparison.schema.errors import BadInputError, MissingPathError
 from comparison.store.dump import Dump, open_dump
 from diagnosis.output_folders import remove_dump
 from diagnosis.side_errors import side_errors
@@ -235,12 +235,49 @@ def oracle_of(spec: EngineSide, options: RunOptions) -> EngineOracle:
     from oracles.oracle_file import load_oracle_file
     from oracles.registry import find_oracle
 
+    name = _name_of(spec, options)
+    oracle = checked_oracle(load_oracle_file(name) if _is_file(name) else find_oracle(name))
+    return with_trust(oracle, trusted=options.trust_remote_code), name
+
+
+def _name_of(spec: EngineSide, options: RunOptions) -> str:
     name = spec.oracle or options.pipeline
     if name is None:
         raise BadInputError(f"{spec}: name what to run, --pipeline NAME or {spec}@FILE.py")
-    is_file = name.endswith(".py") or ".py:" in name
-    oracle = checked_oracle(load_oracle_file(name) if is_file else find_oracle(name))
-    return with_trust(oracle, trusted=options.trust_remote_code), name
+    return name
+
+
+def _is_file(name: str) -> bool:
+    return name.endswith(".py") or ".py:" in name
+
+
+def require_side(spec: SideSpec, options: RunOptions) -> None:
+    """Refuse a side that cannot be run by its very name, before any other is run.
+
+    Args:
+        spec: the side.
+        options: how sides are run.
+
+    Raises:
+        BadInputError: neither the side nor the user names a pipeline, there is no such pipeline,
+            file or dump, or no environment with vLLM.
+    """
+    if not isinstance(spec, EngineSide):
+        if not spec.path.exists():
+            raise MissingPathError(f"expected a file or folder, found nothing at {spec.path}")
+        return
+    if spec.engine == "vllm":
+        from test_common.vllm_environment import vllm_command
+
+        vllm_command()
+    from oracles.oracle_file import check_oracle_file
+    from oracles.registry import find_oracle
+
+    name = _name_of(spec, options)
+    if _is_file(name):
+        check_oracle_file(name)
+    else:
+        find_oracle(name)
 
 
 def with_prompts_of(options: RunOptions, dump: Dump) -> RunOptions:

@@ -5,10 +5,11 @@ The engine is imported at once. The job, and the leave to write its dump, come a
 
 from __future__ import annotations
 
+import os
 import sys
 import warnings
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from comparison.schema.errors import AccuracyToolsError, TryAgainError
 from comparison.schema.manifest import Manifest
@@ -31,9 +32,14 @@ class _GivenUpError(Exception):
 class _WaitingWriter(DumpWriter):
     """Writes nothing before the parent has said that a dump is wanted."""
 
+    def __init__(self, out: Path, lines: BinaryIO, *, overwrite: bool) -> None:
+        """Take the parent's lines, beside the folder."""
+        super().__init__(out, overwrite=overwrite)
+        self._lines = lines
+
     def start(self, manifest: Manifest) -> None:
         """Wait, once the model stands, and begin the dump."""
-        _wait_for(GO)
+        _wait_for(GO, self._lines)
         super().start(manifest)
 
 
@@ -47,11 +53,12 @@ def main(folder: Path, engine: str) -> int:
     Returns:
         0, else 2, or 75 where another try may do, with the reason in the folder.
     """
+    lines = _lines_of_parent()
     import_engine(engine)
     try:
-        _wait_for(RUN)
+        _wait_for(RUN, lines)
         job = SideJob.read(folder)
-        writer = _WaitingWriter(job.output, overwrite=job.run.overwrite)
+        writer = _WaitingWriter(job.output, lines, overwrite=job.run.overwrite)
         run_engine_side(job.spec, job.output, job.run, writer=writer)
     except (_GivenUpError, KeyboardInterrupt):
         return _FAILED
@@ -62,13 +69,22 @@ def main(folder: Path, engine: str) -> int:
     return 0
 
 
-def _wait_for(line: bytes) -> None:
+def _lines_of_parent() -> BinaryIO:
+    """Put the lines of the parent where code of a model or oracle that reads stdin does not."""
+    lines = os.fdopen(os.dup(0), "rb")
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    return lines
+
+
+def _wait_for(line: bytes, lines: BinaryIO) -> None:
     """Wait for a line of the parent.
 
     Raises:
         _GivenUpError: the parent closed its end.
     """
-    if sys.stdin.buffer.readline() != line:
+    if lines.readline() != line:
         raise _GivenUpError
 
 

@@ -13,6 +13,7 @@ from oracles.oracle import PipelineOracle
 from oracles.oracle_check import checked_oracle
 from oracles.registry import PIPELINE_ORACLES
 from test_common.error_text import describe, line_in_file, shown
+from test_common.working_folder import working_folder_kept
 
 Offered = PipelineOracle | type[PipelineOracle]
 
@@ -42,6 +43,20 @@ def load_oracle_file(spec: str) -> PipelineOracle:
     if name is not None:
         return _named(found, name, path)
     return _sole(found, path)
+
+
+def check_oracle_file(spec: str) -> None:
+    """Refuse a file that is not there, without running it.
+
+    Args:
+        spec: as of `load_oracle_file`.
+
+    Raises:
+        MissingPathError: the file does not exist.
+        BadInputError: it is named in another form.
+    """
+    path, _ = _split(spec)
+    _check_exists(path)
 
 
 def _split(spec: str) -> tuple[Path, str | None]:
@@ -80,7 +95,8 @@ def _import(path: Path) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     sys.modules[module_name] = module  # dataclasses and pickling look their module up
     try:
-        spec.loader.exec_module(module)
+        with working_folder_kept():
+            spec.loader.exec_module(module)
     except KeyboardInterrupt:
         raise
     # A user's file may raise anything, and exit: that would count as a success.
@@ -186,7 +202,8 @@ def _made(kind: type[PipelineOracle], where: str) -> PipelineOracle:
             f"{where} needs arguments; make an instance in the file ({error})"
         ) from error
     try:
-        return kind()
+        with working_folder_kept():
+            return kind()
     except KeyboardInterrupt:
         raise
     # A user's class may raise anything, and exit.

@@ -55,6 +55,7 @@ class CapturePlan:
         steps: every step of the run that is captured, by its number.
         forwards: floating point operations of every step of the run.
         weight_bytes: size of the model's parameters and buffers, each storage once.
+        largest_weight_bytes: size of the largest of them.
         live_bytes: greatest size of all other tensors of the model's run at a time, its cache
             included.
     """
@@ -62,6 +63,7 @@ class CapturePlan:
     steps: dict[int, StepPlan]
     forwards: tuple[int, ...]
     weight_bytes: int
+    largest_weight_bytes: int
     live_bytes: int
 
     @property
@@ -147,6 +149,7 @@ def plan_capture(model: torch.nn.Module, run: PlannedRun) -> CapturePlan:
         steps={number: steps[number] for number in wanted if number < len(steps)},
         forwards=tuple(step.flops for step in steps),
         weight_bytes=live.weight_bytes,
+        largest_weight_bytes=live.largest_weight_bytes,
         live_bytes=live.most_bytes,
     )
 

@@ -3,7 +3,6 @@
 import fcntl
 import hashlib
 import json
-import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
@@ -13,12 +12,22 @@ from pathlib import Path
 from typing import Any
 
 from comparison.schema.errors import UnwritableOutputError
+from test_common.user_cache import user_cache
 
 
 def default_cache_dir() -> Path:
-    """Return `${XDG_CACHE_HOME:-~/.cache}/model_accuracy_tools/checkpoints`."""
-    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    return Path(base) / "model_accuracy_tools" / "checkpoints"
+    """Return `${XDG_CACHE_HOME:-~/.cache}/model_accuracy_tools/checkpoints`.
+
+    Raises:
+        UnwritableOutputError: there is no such folder, since the user has no home.
+    """
+    base = user_cache()
+    if base is None:
+        raise UnwritableOutputError(
+            "there is no folder for the cache: this user has no home folder; set XDG_CACHE_HOME to "
+            "the absolute path of a folder that can be written"
+        )
+    return base / "model_accuracy_tools" / "checkpoints"
 
 
 def content_key(recipe: Mapping[str, Any], packages: tuple[str, ...]) -> str:

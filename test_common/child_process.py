@@ -92,7 +92,12 @@ def killing_signal(code: int) -> str | None:
     Args:
         code: what subprocess calls its return code.
     """
-    return signal.Signals(-code).name if code < 0 else None
+    if code >= 0:
+        return None
+    try:
+        return signal.Signals(-code).name
+    except ValueError:  # of real time, which have numbers only
+        return f"signal {-code}"
 
 
 def end_with_parent(parent: int) -> None:

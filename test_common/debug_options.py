@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +18,7 @@ from test_common.source_name import sources_problem
 
 FRAMEWORKS = ("max", "torch", "vllm")
 ALL_LAYERS = "all"
+_DEVICE = re.compile(r"cpu|gpu(:\d+(,\d+)*)?")
 _MOST_DIGITS = 17  # what tells two float64 apart
 
 
@@ -30,6 +32,7 @@ class DebugOptions:
         device: `default`, `cpu`, `gpu` or `gpu:<index>`.
         output: dump folder, or None for abbreviated tensors on the console.
         overwrite: whether an earlier dump in `output` may be replaced.
+        resume: whether an earlier dump of the same run in `output` is kept and gone on with.
         num_hidden_layers: layers to keep, or `all`.
         num_steps: steps to run, the prefill included.
         prompts: one text, or its token ids, a row; empty for the oracle's own.
@@ -67,6 +70,7 @@ class DebugOptions:
     device: str = "default"
     output: Path | None = None
     overwrite: bool = False
+    resume: bool = False
     num_hidden_layers: int | str = 1
     num_steps: int = 1
     prompts: tuple[Prompt, ...] = ()
@@ -103,6 +107,8 @@ class DebugOptions:
             raise BadInputError("; ".join(problems))
         if self.framework not in FRAMEWORKS:
             problems.append(f"framework must be one of {FRAMEWORKS}, got {self.framework!r}")
+        if self.device != "default":
+            problems += filter(None, [device_problem(self.device)])
         if self.num_hidden_layers != ALL_LAYERS:
             problems += _too_small("num_hidden_layers", self.num_hidden_layers, or_all=True)
         problems += _too_small("num_steps", self.num_steps)
@@ -118,6 +124,7 @@ class DebugOptions:
         problems += self._parallel_problems()
         problems += self._style_problems()
         problems += self._mode_problems()
+        problems += self._resume_problems()
         problems += _too_small("max_bytes", self.max_bytes)
         problems += _too_small("max_memory", self.max_memory)
         if self.weights and self.output is None:
@@ -177,6 +184,26 @@ class DebugOptions:
             problems.append(f"mode {self.mode} has files of its own: leave the style out")
         return problems
 
+    def _resume_problems(self) -> list[str]:
+        if not self.resume:
+            return []
+        problems = []
+        if self.output is None:
+            problems.append("resume goes on with a dump: name its output folder")
+        if self.overwrite:
+            problems.append("give resume or overwrite, not both")
+        if self.framework == "vllm":
+            problems.append(
+                "resume is for torch and max: processes of vllm write by themselves; overwrite "
+                "the dump instead"
+            )
+        if self.framework == "max" and self.mode is not CaptureMode.FULL:
+            problems.append(
+                f"resume in mode {self.mode} is for torch: of a step on max its tensors are gone "
+                "once they are sketched; overwrite the dump instead"
+            )
+        return problems
+
     def _style_problems(self) -> list[str]:
         problems = []
         if self.style.on_console and self.output is not None:
@@ -190,6 +217,17 @@ class DebugOptions:
         if not 0 <= self.precision <= _MOST_DIGITS:
             problems.append(f"precision must be 0 to {_MOST_DIGITS}, got {self.precision}")
         return problems
+
+
+def device_problem(device: str) -> str | None:
+    """Say whether the name of a device is of another form.
+
+    Args:
+        device: which is not `default`.
+    """
+    if _DEVICE.fullmatch(device):
+        return None
+    return f"device must be cpu, gpu, gpu:<index>, gpu:<index>,<index> or default, got {device!r}"
 
 
 def _is_whole(value: object) -> bool:

@@ -19,6 +19,7 @@ from test_common.debug_writer import queue_bytes_of
 from test_common.machine_speed import MachineSpeed, measured_speed
 from test_common.oracle_errors import checked_result, oracle_errors
 from test_common.pipelines import TorchModelAndDataProcessor
+from test_common.remote_code import with_trust
 from test_common.write_budget import held_memory
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ class DebugPlan:
         on_gpu: whether weights and tensors lie in a GPU's memory.
         queue_bytes: greatest size of the copies that wait to be written.
         held_bytes: what the process holds without the model.
+        streamed: whether weights stay in their files, and are read one at a time.
     """
 
     capture: CapturePlan
@@ -46,11 +48,17 @@ class DebugPlan:
     on_gpu: bool
     queue_bytes: int
     held_bytes: int
+    streamed: bool = False
+
+    @property
+    def weight_bytes(self) -> int:
+        """Of the weights that are held at a time."""
+        return self.capture.largest_weight_bytes if self.streamed else self.capture.weight_bytes
 
     @property
     def memory_bytes(self) -> int:
         """Main memory that the process with the model needs at most."""
-        model = 0 if self.on_gpu else self.capture.weight_bytes + self.capture.live_bytes
+        model = 0 if self.on_gpu else self.weight_bytes + self.capture.live_bytes
         return self.held_bytes + model + self.queue_bytes
 
     @property
@@ -95,6 +103,7 @@ def plan_debug_run(
     """
     import torch
 
+    oracle = with_trust(oracle, trusted=options.trust_remote_code)
     rows = rows_of_run(oracle, options)
     if rows is None:
         raise BadInputError(
@@ -123,6 +132,7 @@ def plan_debug_run(
         on_gpu=on_gpu,
         queue_bytes=queue_bytes_of(options),
         held_bytes=held_memory(),
+        streamed=options.stream,
     )
 
 

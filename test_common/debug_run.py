@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -20,7 +20,7 @@ from test_common.capture_job import (
     completed_manifest,
 )
 from test_common.debug_images import images_of_run, taking_images
-from test_common.debug_options import ALL_LAYERS, DebugOptions
+from test_common.debug_options import ALL_LAYERS, DebugOptions, device_problem
 from test_common.debug_writer import marked_when_cut, writer_of_run
 from test_common.lora_notes import adapter_notes
 from test_common.remote_code import repository_code, with_trust
@@ -34,7 +34,8 @@ if TYPE_CHECKING:
     from test_common.vision_inputs import VisionInputs
 
 
-_DEVICE = re.compile(r"cpu|gpu(:\d+(,\d+)*)?")
+# Whose versions a run is told by; vLLM's are those of another environment.
+_PACKAGES = {"max": ("max", "transformers"), "torch": ("torch", "transformers")}
 
 
 class DebuggableOracle(BuildsPipelines, Protocol):
@@ -66,6 +67,7 @@ class DebugRun:
         output: the dump folder, or None.
         size_bytes: size of the tensor files that were written.
         seconds: how long the run took, building included.
+        was_whole: whether the dump was there as a whole, and nothing was run (`resume`).
     """
 
     manifest: Manifest
@@ -73,6 +75,7 @@ class DebugRun:
     output: Path | None
     size_bytes: int = 0
     seconds: float = 0.0
+    was_whole: bool = False
 
 
 def run_debug_model(
@@ -127,6 +130,9 @@ def _run(
             prompts=prompts,
             images=images,
         )
+        whole = None if writer is None else writer.whole_dump(draft)
+        if whole is not None:
+            return DebugRun(manifest=whole, logits=(), output=options.output, was_whole=True)
         job = CaptureJob(
             draft=draft,
             rows=rows,
@@ -161,7 +167,7 @@ def _run(
         captured = replace(captured, notes=(*captured.notes, *vision.notes))
     manifest = completed_manifest(draft, captured)
     if writer is not None and captured.certificate is not None and not captured.manifest_written:
-        writer.finish(manifest, captured.certificate)
+        manifest = writer.finish(manifest, captured.certificate)
     elif writer is not None and options.verify_capture:
         add_effect(writer.out, captured)
     return DebugRun(
@@ -248,11 +254,10 @@ def resolve_device(device: str, *, framework: str) -> str:
     """
     if device == "default":
         return "gpu" if _has_gpu(framework) else "cpu"
-    if _DEVICE.fullmatch(device):
-        return device
-    raise BadInputError(
-        f"device must be cpu, gpu, gpu:<index>, gpu:<index>,<index> or default, got {device!r}"
-    )
+    problem = device_problem(device)
+    if problem is not None:
+        raise BadInputError(problem)
+    return device
 
 
 def _has_gpu(framework: str) -> bool:
@@ -351,6 +356,15 @@ def layer_count(options: DebugOptions) -> int | None:
     return int(options.hf_config_overrides.get("num_hidden_layers", options.num_hidden_layers))
 
 
+def _versions(framework: str) -> dict[str, str]:
+    """Return the versions of what will run; who runs it says what is not installed."""
+    found = {}
+    for name in _PACKAGES.get(framework, ()):
+        with suppress(PackageNotFoundError):
+            found[name] = version(name)
+    return found
+
+
 def _draft(
     oracle: DebuggableOracle,
     options: DebugOptions,
@@ -364,7 +378,7 @@ def _draft(
     """Write down what is known before the run."""
     return Manifest(
         engine=options.framework,
-        versions={},
+        versions=_versions(options.framework),
         model=str(oracle.model_path or options.pipeline),
         pipeline=options.pipeline,
         revision=oracle.config_params.get("huggingface_model_revision"),

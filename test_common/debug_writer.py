@@ -35,6 +35,7 @@ def writer_of_run(options: DebugOptions, out: Path) -> DumpWriter:
         return SketchWriter(
             out,
             options.overwrite,
+            resume=options.resume,
             mode=options.mode,
             budget=budget,
             kernels=kernels_folder(),
@@ -42,6 +43,7 @@ def writer_of_run(options: DebugOptions, out: Path) -> DumpWriter:
     return DumpWriter(
         out,
         overwrite=options.overwrite,
+        resume=options.resume,
         style=options.style,
         queue_bytes=queue_bytes_of(options),
         budget=budget,

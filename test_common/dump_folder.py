@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from comparison.schema.errors import UnwritableOutputError
+from comparison.schema.errors import BadInputError
+from test_common.earlier_run import check_resumable, clear_leftovers
 from test_common.folder_lock import FolderLock
 from test_common.output_folder import check_content, check_output_folder, clear_old_dump
 from test_common.write_errors import write_errors
@@ -16,26 +17,32 @@ class DumpFolder:
     Attributes:
         path: the folder.
         overwrite: whether an earlier dump in it may be replaced.
+        resume: whether an earlier dump in it is to be kept and gone on with.
     """
 
-    def __init__(self, path: Path, *, overwrite: bool) -> None:
+    def __init__(self, path: Path, *, overwrite: bool, resume: bool = False) -> None:
         """Check the folder.
 
         Args:
             path: the folder; it and its parents need not exist.
             overwrite: whether an earlier dump in it may be replaced.
+            resume: whether an earlier dump in it is to be kept and gone on with.
 
         Raises:
             UnwritableOutputError: the folder is not empty, is a file, or cannot be written.
+            BadInputError: the manifest of a dump to go on with cannot be read.
         """
-        check_output_folder(path, overwrite)
         self.path = path
         self.overwrite = overwrite
+        self.resume = resume
+        self._check()
         self._opened = False
         self._lock: FolderLock | None = None
 
     def open(self) -> None:
         """Lock the folder, and before the first write create it, or clear it of an earlier dump.
+
+        Of a dump to go on with only that goes which a killed run was in the middle of.
 
         Raises:
             UnwritableOutputError: it cannot be written, or is another writer's.
@@ -43,7 +50,7 @@ class DumpFolder:
         if self._lock is not None:
             return
         if not self._opened:
-            check_output_folder(self.path, self.overwrite)  # it may have changed since
+            self._check()  # it may have changed since
         with write_errors(self.path):
             if not self._opened:
                 self.path.mkdir(parents=True, exist_ok=True)
@@ -58,12 +65,21 @@ class DumpFolder:
             self._lock.release()
             self._lock = None
 
+    def _check(self) -> None:
+        check_output_folder(self.path, self.overwrite or self.resume)
+        if self.resume:
+            check_resumable(self.path)
+
     def _clear(self) -> None:
         """Clear the folder, now that no one else can write into it."""
         try:
             with write_errors(self.path):
-                check_content(self.path, overwrite=self.overwrite)
-            clear_old_dump(self.path)
-        except UnwritableOutputError:
+                check_content(self.path, overwrite=self.overwrite or self.resume)
+            if self.resume:
+                check_resumable(self.path)
+                clear_leftovers(self.path)
+            else:
+                clear_old_dump(self.path)
+        except BadInputError:
             self.release()
             raise

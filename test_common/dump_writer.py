@@ -20,10 +20,12 @@ from comparison.store.weights_file import WEIGHTS_NAME, write_weights
 from test_common.dump_folder import DumpFolder
 from test_common.engine_files import list_engine_files
 from test_common.print_style import PrintStyle
+from test_common.resumed_dump import ResumedDump
+from test_common.resumed_step import ResumedStep
 from test_common.safetensors_step import SafetensorsStep
 from test_common.secret_text import manifest_without_tokens
 from test_common.tensor_files import SUFFIXES, check_dtype, raw_tensor
-from test_common.tensor_folder import StepStore, TensorFolder
+from test_common.tensor_folder import NameList, StepStore, TensorFolder
 from test_common.tensor_stems import TensorStems
 from test_common.torch_tensors import in_memory, plain
 from test_common.write_budget import WriteBudget
@@ -59,6 +61,7 @@ class DumpWriter:
         out: Path,
         overwrite: bool = False,
         *,
+        resume: bool = False,
         style: PrintStyle = PrintStyle.NATIVE,
         queue_bytes: int = 0,
         budget: WriteBudget | None = None,
@@ -68,6 +71,8 @@ class DumpWriter:
         Args:
             out: the dump folder; it and its parents need not exist.
             overwrite: whether an earlier dump in it may be replaced.
+            resume: whether an earlier dump of the same run in it is kept and gone on with: what is
+                there is compared with what is given, and only the rest is written.
             style: the kind of files to write.
             queue_bytes: greatest size of the copies that wait to be written; with 0 each tensor is
                 written before `save` returns.
@@ -75,8 +80,10 @@ class DumpWriter:
 
         Raises:
             UnwritableOutputError: the folder is not empty, is a file, or cannot be written.
+            BadInputError: the manifest of a dump to go on with cannot be read.
         """
-        self._folder = DumpFolder(out, overwrite=overwrite)
+        self._folder = DumpFolder(out, overwrite=overwrite, resume=resume)
+        self._resumed = ResumedDump(out) if resume else None
         self.style = style
         self.budget = WriteBudget() if budget is None else budget
         self.progress: TensorCount | None = None
@@ -85,6 +92,7 @@ class DumpWriter:
         self._raw_tensors: dict[str, RawTensor] = {}
         self._step = 0
         self._steps: set[int] = set()  # whose folders are made
+        self._engine_steps: set[int] = set()  # that an engine wrote
         self._store: StepStore | None = None  # of this step
         self._previous: SafetensorsStep | None = None
         self._names: set[str] = set()  # of this step
@@ -133,14 +141,28 @@ class DumpWriter:
             manifest: what is known so far; `complete` is written as false.
 
         Raises:
-            UnwritableOutputError: the folder cannot be written.
+            UnwritableOutputError: the folder cannot be written, or has the dump of another run
+                that this one was to go on with.
         """
         self._folder.open()
+        if self._resumed is not None:
+            manifest = self._resumed.started(manifest)
         self._write_manifest(replace(manifest, complete=False))
+
+    def whole_dump(self, draft: Manifest) -> Manifest | None:
+        """Return the manifest of a dump to go on with to which nothing is to be added.
+
+        Args:
+            draft: what is known of this run before it begins.
+
+        Raises:
+            BadInputError: it is the dump of another run, or its manifest cannot be read.
+        """
+        return None if self._resumed is None else self._resumed.whole_dump(draft)
 
     def finish(
         self, manifest: Manifest, certificate: CaptureCertificate, *, complete: bool = True
-    ) -> None:
+    ) -> Manifest:
         """Write the final manifest.
 
         Args:
@@ -148,16 +170,25 @@ class DumpWriter:
             certificate: what was captured.
             complete: False for a run that stopped early and still can say so.
 
+        Returns:
+            What was written.
+
         Raises:
             UnwritableOutputError: the folder cannot be written, or a tensor of a complete run could
-                not be.
+                not be; or a dump that was gone on with has tensors that this run does not.
         """
         self._folder.open()
         self._end_step()
         if self._queue is not None:
             self._queue.flush(again=complete)
-        self._write_manifest(replace(manifest, certificate=certificate, complete=complete))
+        if self._resumed is not None:
+            manifest = self._resumed.finished(
+                manifest, self._steps | self._engine_steps, complete=complete
+            )
+        written = replace(manifest, certificate=certificate, complete=complete)
+        self._write_manifest(written)
         self.close()
+        return written
 
     def flush(self) -> None:
         """Wait until every tensor so far is written.
@@ -196,8 +227,13 @@ class DumpWriter:
             self._folder.release()
 
     def step(self) -> None:
-        """End a step; a step without tensors gets no folder."""
+        """End a step; a step without tensors gets no folder.
+
+        Raises:
+            UnwritableOutputError: the manifest cannot be written, which tells of bare bytes.
+        """
         self._end_step()
+        self._tell_raw_tensors()
         self._step += 1
         if self.progress is not None:
             self.progress.step()
@@ -337,8 +373,9 @@ class DumpWriter:
             UnwritableOutputError: the step exists, or the folder cannot be written.
         """
         self._folder.open()
+        self._tell_raw_tensors()
         folder = self.out / f"{step}.partial"
-        if os.path.lexists(self.out / str(step)):
+        if os.path.lexists(self.out / str(step)) and self._resumed is None:
             raise UnwritableOutputError(f"step {step} is in {self.out} already")
         with write_errors(folder):
             folder.mkdir()
@@ -369,9 +406,13 @@ class DumpWriter:
         with write_errors(final):
             stems = {name: self.stem(name) for name in names}
             missing = list_engine_files(folder, stems, suffix=suffix)
-            if os.path.lexists(final):
+            if not os.path.lexists(final):
+                folder.rename(final)
+            elif self._resumed is None:
                 raise UnwritableOutputError(f"step {step} is in {self.out} already")
-            folder.rename(final)
+            else:
+                self._resumed.keep_engine_step(folder, final, count=len(names) - len(missing))
+            self._engine_steps.add(step)
             self.budget.spend(sum(path.stat().st_size for path in final.iterdir()))
         if self.progress is not None:
             self.progress.saved(self.bytes_written, count=len(names))
@@ -386,14 +427,26 @@ class DumpWriter:
         folder = self.out / str(self._step)
         if self._step not in self._steps:
             with write_errors(folder):
-                folder.mkdir()
+                folder.mkdir(exist_ok=self._resumed is not None)
             self._steps.add(self._step)
         if self._store is None:
-            if self.style is PrintStyle.SAFETENSORS:
-                self._store = SafetensorsStep(folder, previous=self._previous)
-            else:
-                self._store = TensorFolder(folder, self.style)
+            with write_errors(folder):
+                self._store = self._new_store(folder)
         return self._store, folder
+
+    def _new_store(self, folder: Path) -> StepStore:
+        resumed = self._resumed
+        earlier = None if resumed is None else resumed.step(folder, self.style)
+        names = NameList(folder, listed=() if earlier is None else frozenset(earlier.names))
+        store: StepStore
+        if self.style is PrintStyle.SAFETENSORS:
+            store = SafetensorsStep(folder, previous=self._previous, names=names)
+        else:
+            store = TensorFolder(folder, self.style, names=names)
+        if earlier is None:
+            return store
+        self.budget.spend(earlier.size_bytes)
+        return ResumedStep(store, earlier, names=names)
 
     def remove_steps(self) -> None:
         """Remove all tensors that were written so far."""
@@ -415,6 +468,12 @@ class DumpWriter:
                 unique = str(replace(parsed, call=max(parsed.call, 1) + call - 1))
             call += 1
         return unique
+
+    def _tell_raw_tensors(self) -> None:
+        """Have a killed run's files of bare bytes readable, of all steps but the last."""
+        if self._manifest is None or self._raw_tensors.keys() <= self._manifest.raw_tensors.keys():
+            return
+        self._write_manifest(self._manifest)
 
     def _write_manifest(self, manifest: Manifest) -> None:
         self._manifest = replace(

@@ -96,5 +96,5 @@ def _read(index: Path) -> Mapping[str, tuple[Stamp, str]]:
     try:
         told = json.loads(index.read_text(encoding="utf-8"))
         return {name: (tuple(stamp), str(digest)) for name, (stamp, digest) in told.items()}
-    except (OSError, ValueError, TypeError, AttributeError):
+    except (OSError, ValueError, TypeError, AttributeError, RecursionError):
         return {}

@@ -15,6 +15,7 @@ class LiveMemory:
 
     Attributes:
         weight_bytes: size of the model's parameters and buffers, each storage once.
+        largest_weight_bytes: size of the largest of them.
         most_bytes: greatest size of all other storages at a time.
     """
 
@@ -30,6 +31,7 @@ class LiveMemory:
         weights = [*model.parameters(), *model.buffers()]
         sizes = {_number(tensor): tensor.untyped_storage().nbytes() for tensor in weights}
         self.weight_bytes = sum(sizes.values())
+        self.largest_weight_bytes = max(sizes.values(), default=0)
         self.most_bytes = 0
         self._weights = set(sizes)
         self._alive: dict[int, tuple[Any, int]] = {}

@@ -210,7 +210,7 @@ def _marker(home: Path) -> dict[str, Any]:
     try:
         marker = json.loads(path.read_text(encoding="utf-8"))
         return {"source": str(marker["source"]), "files": dict(marker["files"])}
-    except (OSError, ValueError, LookupError, TypeError) as error:
+    except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
         raise LocalTransformersError(
             f"cannot read {path}, so edits cannot be told: {error}; save what you need from "
             f"{home} and remove that folder"

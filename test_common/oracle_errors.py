@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from comparison.schema.errors import AccuracyToolsError, EngineError
 from test_common.error_text import describe, line_in_file, shown
+from test_common.working_folder import working_folder_kept
 
 Built = TypeVar("Built")
 
@@ -30,9 +31,11 @@ class oracle_errors:  # used like a function, as contextlib's are
         """
         self._oracle = oracle
         self._doing = doing
+        self._folder = working_folder_kept()
 
     def __enter__(self) -> None:
         """Begin the block."""
+        self._folder.__enter__()
 
     def __exit__(
         self,
@@ -45,6 +48,7 @@ class oracle_errors:  # used like a function, as contextlib's are
         Raises:
             EngineError: the block raised.
         """
+        self._folder.__exit__(None, None, None)
         if exception is None or isinstance(exception, AccuracyToolsError | KeyboardInterrupt):
             return
         where = _place_in_class_file(self._oracle, exception)

@@ -92,7 +92,7 @@ def check_content(out: Path, *, overwrite: bool) -> None:
 
 
 def clear_old_dump(out: Path) -> None:
-    """Remove an earlier dump: manifest, weights, and step and rank folders, nothing else.
+    """Remove an earlier dump: manifest, weights, step and rank folders, what was being written.
 
     Args:
         out: a folder that `check_output_folder` has passed with `overwrite`.
@@ -102,14 +102,37 @@ def clear_old_dump(out: Path) -> None:
     """
     try:
         for entry in sorted(out.iterdir()):
-            if entry.is_symlink() and _is_dump_name(entry.name):
+            if entry.is_symlink() and is_dump_name(entry.name):
                 entry.unlink()  # never follow a link out of the folder
-            elif entry.is_dir() and _is_dump_name(entry.name):
+            elif entry.is_dir() and is_dump_name(entry.name):
                 shutil.rmtree(entry)
             elif entry.name in _ROOT_FILES:
                 entry.unlink()
+        clear_temporary_files(out)
     except OSError as error:
         raise unwritable(out, error) from error
+
+
+def clear_temporary_files(folder: Path) -> None:
+    """Remove what killed runs were writing directly in a folder.
+
+    Raises:
+        OSError: something cannot be removed.
+    """
+    for entry in sorted(folder.iterdir()):
+        if _TEMPORARY_FILE.fullmatch(entry.name) and entry.is_file() and not entry.is_symlink():
+            entry.unlink()
+
+
+def dump_links(out: Path) -> list[Path]:
+    """Name the links where files and folders of a dump lie, which a writer would follow.
+
+    Raises:
+        OSError: the folder cannot be read.
+    """
+    ours = [e for e in sorted(out.iterdir()) if is_dump_name(e.name) or e.name in _ROOT_FILES]
+    inside = (e for entry in ours if entry.is_dir() for e in sorted(entry.iterdir()))
+    return [entry for entry in (*ours, *inside) if entry.is_symlink()]
 
 
 def unwritable(path: Path, error: OSError) -> UnwritableOutputError:
@@ -122,7 +145,8 @@ def _listing(names: list[str]) -> str:
     return ", ".join(names[:_LISTED_NAMES]) + (f" and {more} more" if more > 0 else "")
 
 
-def _is_dump_name(name: str) -> bool:
+def is_dump_name(name: str) -> bool:
+    """Tell the name of a step's or rank's folder."""
     return bool(_STEP_FOLDER.fullmatch(name) or _RANK_FOLDER.fullmatch(name))
 
 
@@ -157,7 +181,7 @@ class _OldDump:
         if entry.name in _ROOT_FILES:
             if self._manifest_of(entry.parent) is None:
                 yield entry
-        elif entry.is_symlink() or not _is_dump_name(entry.name):
+        elif entry.is_symlink() or not is_dump_name(entry.name):
             return  # a link is removed and not followed, another name left alone
         elif not entry.is_dir():
             yield entry
@@ -187,16 +211,21 @@ class _OldDump:
         if _TEMPORARY_FILE.fullmatch(file.name) or _PARTIAL_FILE.fullmatch(file.name):
             return True
         name = name_of_stem(file.name)  # bare bytes have no suffix
-        if name in names or file.name in names or self._is_raw(file):
+        if name in names or file.name in names or self._is_known(file):
             return True
-        # MAX writes bare bytes before anyone knows their names.
-        being_written = file.parent.name.endswith(".partial") and self._style == "binary"
-        return being_written and parse_tensor_name(name) is not None
+        # MAX writes bare bytes before anyone knows their names; of others the last may be unlisted.
+        cut_off = not (self.manifest or {}).get("complete")
+        being_written = cut_off or file.parent.name.endswith(".partial")
+        return self._style == "binary" and being_written and parse_tensor_name(name) is not None
 
-    def _is_raw(self, file: Path) -> bool:
+    def _is_known(self, file: Path) -> bool:
+        """Tell a file whose stem the manifest explains, or whose dtype and shape."""
         manifest = self.manifest or {}
-        raw = manifest.get("raw_tensors")
-        return isinstance(raw, dict) and file.relative_to(self.root).as_posix() in raw
+        stems, raw = manifest.get("file_names"), manifest.get("raw_tensors")
+        path = file.relative_to(self.root).as_posix()
+        return (isinstance(stems, dict) and file.name in stems) or (
+            isinstance(raw, dict) and path in raw
+        )
 
     @property
     def _style(self) -> object:
@@ -211,6 +240,7 @@ class _OldDump:
 
 def _names_in(order_file: Path) -> set[str]:
     try:
-        return set(order_file.read_text(encoding="utf-8", errors="replace").splitlines())
+        lines = order_file.read_text(encoding="utf-8", errors="replace").splitlines()
+        return {*lines, *map(name_of_stem, lines)}  # what does not print is spelt out
     except OSError:
         return set()

@@ -9,6 +9,8 @@ from typing import IO, TextIO
 STDOUT_FILE = "stdout.txt"
 STDERR_FILE = "stderr.txt"
 _TAIL_LINES = 20
+_TAIL_BYTES = 1 << 16
+_LINE_LENGTH = 400
 
 
 class RelayedOutput:
@@ -50,9 +52,12 @@ class RelayedOutput:
                 self._print(getattr(sys, name), new)
 
     def last_lines(self) -> list[str]:
-        """Return the last lines of the child's errors."""
-        text = self._paths["stderr"].read_text(encoding="utf-8", errors="replace")
-        return text.splitlines()[-_TAIL_LINES:]
+        """Return the last lines of the child's errors, each as far as a message shows it."""
+        path = self._paths["stderr"]
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - _TAIL_BYTES))
+            text = file.read().decode("utf-8", "replace")
+        return [f"{line:.{_LINE_LENGTH}}" for line in text.splitlines()[-_TAIL_LINES:]]
 
     @staticmethod
     def _print(stream: TextIO, text: bytes) -> None:

@@ -11,6 +11,7 @@ from typing import Any, NoReturn, Protocol, TypeVar
 from comparison.schema.errors import BadInputError
 from test_common.oracle_errors import oracle_label
 from test_common.patching import Patch, apply_patches
+from test_common.working_folder import working_folder_kept
 
 PARAMETER = "trust_remote_code"
 HOW = "read that code, then give --trust-remote-code (in Python: trust_remote_code=True)"
@@ -86,9 +87,13 @@ def repository_code(*, trusted: bool, label: str) -> Iterator[None]:
             RemoteCodeWarning,
             stacklevel=2,
         )
-        yield
-        return
     from transformers import dynamic_module_utils
+
+    load = dynamic_module_utils.get_class_in_module
+
+    def load_here(*given: Any, **named: Any) -> Any:
+        with working_folder_kept():
+            return load(*given, **named)
 
     def refuse(class_name: str, *_: Any, **__: Any) -> NoReturn:
         raise RemoteCodeError(
@@ -99,7 +104,7 @@ def repository_code(*, trusted: bool, label: str) -> Iterator[None]:
     patch = Patch(
         target=dynamic_module_utils,
         name="get_class_in_module",
-        replacement=refuse,
+        replacement=load_here if trusted else refuse,
         missing_api="MAX has no argument that keeps trust_remote_code off",
         remove_when="MAX leaves trust_remote_code as it was given",
     )

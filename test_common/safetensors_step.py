@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from comparison.store.partial_file import PARTIAL_SUFFIX, index_of
-from comparison.store.safetensors_file import SAME_AS, padding_key, safetensors_code
+from comparison.store.safetensors_file import padding_key, safetensors_code
 from test_common.print_style import PrintStyle
+from test_common.step_header import name_whole_file, reserve, write_header
 from test_common.tensor_files import SUFFIXES, write_all, write_tensor_file
 from test_common.tensor_folder import NameList, StoredBytes, one_line
 from test_common.torch_tensors import as_bytes
@@ -38,19 +39,26 @@ class SafetensorsStep:
     dtypes that the format does not have get a .pt file each.
     """
 
-    def __init__(self, folder: Path, *, previous: SafetensorsStep | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        previous: SafetensorsStep | None = None,
+        names: NameList | None = None,
+    ) -> None:
         """Take over a folder.
 
         Args:
-            folder: the step's folder, empty.
+            folder: the step's folder, empty but for whole files of an earlier run.
             previous: the step before, which is likely to have had a table of the same size.
+            names: the folder's list, None for a new one.
         """
         self._previous = previous
         self._header_bytes = _HEADER_BYTES
         self._folder = folder
-        self._names = NameList(folder)
+        self._names = names or NameList(folder)
         self._file: _OpenFile | None = None
-        self._count = 0
+        self._count = len(whole_files(folder))
 
     def find(self, tensor: torch.Tensor, place: Hashable) -> str | None:
         """Return an earlier tensor of this file with the same bytes; see `StepStore`."""
@@ -112,6 +120,11 @@ class SafetensorsStep:
         return self._file
 
 
+def whole_files(folder: Path) -> list[Path]:
+    """List a step's files that are not being written any more."""
+    return sorted(folder.glob(f"{FILE_STEM}*.safetensors"))
+
+
 def header_bytes_of_step(earlier_names: Iterable[str] | None) -> int:
     """Return the size of what stands before the tensors of a step that needs one file.
 
@@ -137,9 +150,15 @@ class _OpenFile:
         self._path = path
         self._header_bytes = header_bytes
         flags = os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-        self._data = os.open(path, os.O_RDWR | flags, 0o666)
-        self._index = os.open(index_of(path), os.O_WRONLY | os.O_APPEND | flags, 0o666)
         self._end = 8 + header_bytes
+        self._data = os.open(path, os.O_RDWR | flags, 0o666)
+        try:
+            reserve(self._data, self._end)
+            self._index = os.open(index_of(path), os.O_WRONLY | os.O_APPEND | flags, 0o666)
+        except OSError:
+            os.close(self._data)
+            path.unlink()
+            raise
         os.lseek(self._data, self._end, os.SEEK_SET)
         self._table: dict[str, Any] = {}
         self._same_as: dict[str, str] = {}
@@ -198,19 +217,12 @@ class _OpenFile:
 
     def end(self) -> None:
         """Write the header, and give the file its name."""
-        header: dict[str, Any] = {"__metadata__": {SAME_AS: json.dumps(self._same_as)}}
-        data_begin = 8 + self._header_bytes
-        for name, entry in self._table.items():
-            offsets = [offset - data_begin for offset in entry["data_offsets"]]
-            header[name] = {**entry, "data_offsets": offsets}
-        text = json.dumps(header).encode().ljust(self._header_bytes)
         try:
-            os.pwrite(self._data, len(text).to_bytes(8, "little") + text, 0)
+            write_header(self._data, self._table, self._same_as, header_bytes=self._header_bytes)
         finally:
             os.close(self._data)
             os.close(self._index)
-        os.replace(self._path, self._path.with_suffix(".safetensors"))
-        index_of(self._path).unlink(missing_ok=True)
+        name_whole_file(self._path)
 
 
 def _space(name: str) -> int:

@@ -12,7 +12,8 @@ from comparison.store.step_folder import list_step
 from comparison.store.tensor_file import read_tensor
 from test_common.capture_mode import CaptureMode
 from test_common.dump_writer import DumpWriter
-from test_common.tensor_folder import NameList
+from test_common.resumed_step import own_list
+from test_common.tensor_folder import NameList, StepStore, TensorFolder
 from test_common.tensor_sketcher import TensorSketcher
 from test_common.write_budget import WriteBudget
 from test_common.write_errors import write_errors
@@ -36,6 +37,7 @@ class SketchWriter(DumpWriter):
         out: Path,
         overwrite: bool = False,
         *,
+        resume: bool = False,
         mode: CaptureMode = CaptureMode.SKETCH,
         budget: WriteBudget | None = None,
         kernels: Path | None = None,
@@ -45,6 +47,7 @@ class SketchWriter(DumpWriter):
         Args:
             out: the dump folder; it and its parents need not exist.
             overwrite: whether an earlier dump in it may be replaced.
+            resume: as DumpWriter; a step's file is kept or written as a whole.
             mode: `SKETCH` or `STATS`.
             budget: what may be written and held; None for no limit.
             kernels: folder where compiled code is kept; None to do without.
@@ -52,7 +55,7 @@ class SketchWriter(DumpWriter):
         Raises:
             UnwritableOutputError: the folder is not empty, is a file, or cannot be written.
         """
-        super().__init__(out, overwrite, budget=budget)
+        super().__init__(out, overwrite, resume=resume, budget=budget)
         self.mode = mode
         self._projects = mode is CaptureMode.SKETCH
         self._sketcher = TensorSketcher(projects=self._projects, kernels=kernels)
@@ -126,13 +129,18 @@ class SketchWriter(DumpWriter):
         if len(self._sketches) > self._written:
             folder = self._step_store()[1]
             with write_errors(folder):
-                self._write_file(folder, self._sketches)
-                names = NameList(folder)
+                listed = () if self._resumed is None else own_list(folder)
+                if self._resumed is None or self._resumed.lacks_sketches(folder, self._sketches):
+                    self._write_file(folder, self._sketches)
+                names = NameList(folder, listed=frozenset(listed))
                 for name in list(self._sketches)[self._written :]:
                     names.append(name)
                 names.close()
             self._written = len(self._sketches)
         super()._end_step()
+
+    def _new_store(self, folder: Path) -> StepStore:
+        return TensorFolder(folder, self.style)  # no tensor ever gets there
 
     def _write_file(self, folder: Path, sketches: dict[str, TensorSketch]) -> None:
         path = folder / SKETCH_NAME

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
-from collections.abc import Hashable
+from collections.abc import Container, Hashable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, Self
@@ -14,7 +14,7 @@ from urllib.parse import quote
 from comparison.store.step_folder import ORDER_FILE_NAME
 from test_common.print_style import PrintStyle
 from test_common.pt_frame import pt_frame
-from test_common.tensor_files import write_parts, write_tensor_file
+from test_common.tensor_files import write_all, write_parts, write_tensor_file
 from test_common.torch_tensors import as_bytes
 
 if TYPE_CHECKING:
@@ -71,17 +71,30 @@ class StepStore(Protocol):
 class NameList:
     """`tensor_names.txt` of a step, to which a name is added once its tensor is written."""
 
-    def __init__(self, folder: Path) -> None:
-        """Name the folder; nothing is written yet."""
+    def __init__(self, folder: Path, *, listed: Container[str] = ()) -> None:
+        """Name the folder; nothing is written yet.
+
+        Args:
+            folder: the step's folder.
+            listed: lines that the file has already.
+        """
         self._path = folder / ORDER_FILE_NAME
+        self._listed = listed
         self._descriptor: int | None = None
 
     def append(self, name: str) -> None:
-        """Add a line."""
+        """Add a line, unless an earlier run has."""
+        if one_line(name) in self._listed:
+            return
         if self._descriptor is None:
             flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
             self._descriptor = os.open(self._path, flags, 0o666)
-        os.write(self._descriptor, f"{one_line(name)}\n".encode())
+        end = os.lseek(self._descriptor, 0, os.SEEK_END)
+        try:
+            write_all(self._descriptor, [f"{one_line(name)}\n".encode()])
+        except OSError:
+            os.ftruncate(self._descriptor, end)  # a full disk takes a part of it
+            raise
 
     def close(self) -> None:
         """Close the file; another name opens it again."""
@@ -93,15 +106,16 @@ class NameList:
 class TensorFolder:
     """A step of one file a tensor; aliases of unchanged memory are hard links."""
 
-    def __init__(self, folder: Path, style: PrintStyle) -> None:
+    def __init__(self, folder: Path, style: PrintStyle, *, names: NameList | None = None) -> None:
         """Take over a folder.
 
         Args:
-            folder: the step's folder, empty.
+            folder: the step's folder, empty but for what an earlier run is known to have left.
             style: one of a file a tensor.
+            names: the folder's list, None for a new one.
         """
         self._style = style
-        self._names = NameList(folder)
+        self._names = names or NameList(folder)
         self._paths: dict[str, Path] = {}
         self._written: dict[Hashable, tuple[str, StoredBytes]] = {}
 
@@ -162,6 +176,18 @@ class StoredBytes:
         """Note where a contiguous tensor in main memory was written."""
         data = as_bytes(tensor)
         return cls(path=path, begin=begin, size=len(data), head=bytes(data[:_HEAD_BYTES]))
+
+    @classmethod
+    def at(cls, path: Path, begin: int, size: int) -> Self:
+        """Note where an earlier run has written a tensor.
+
+        Raises:
+            OSError: the file cannot be read.
+        """
+        with path.open("rb") as file:
+            file.seek(begin)
+            head = file.read(min(size, _HEAD_BYTES))
+        return cls(path=path, begin=begin, size=size, head=head)
 
     def equal(self, tensor: torch.Tensor) -> bool:
         """Tell whether a contiguous tensor in main memory has the same bytes."""

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _REMEMBERED = 8  # tensors: what a module returns is passed on at once
 _SAMPLES = 16
 _QUICK_DTYPES = ("torch.float32", "torch.float16", "torch.bfloat16")
-_WORTH_BYTES = 1 << 20  # of a tensor; less does not wait for compiled code
+_WORTH_BYTES = 1 << 18  # of a tensor; less does not wait for compiled code
 _SPREAD = 1e-3  # of the mean's square: less is lost in the rounding of float32 sums of squares
 
 

@@ -163,10 +163,14 @@ def _model_without_weights(
     from transformers import AutoConfig
 
     config = AutoConfig.from_pretrained(model_path, **hub)
-    # Concrete classes have the method under another name.
-    make = getattr(model_class, "from_config", None) or model_class._from_config
+    given: dict[str, Any] = {"dtype": dtype, "attn_implementation": "eager"}
+    make = getattr(model_class, "from_config", None)
+    if make is None:  # concrete classes have it under another name
+        make = model_class._from_config
+    else:  # an auto class left without it asks on stdin
+        given["trust_remote_code"] = hub["trust_remote_code"]
     with torch.device("meta"):
-        return make(config, dtype=dtype, attn_implementation="eager")
+        return make(config, **given)
 
 
 def _load_processor(processor_class: Any, model_path: str, *, hub: Mapping[str, Any]) -> Any:

@@ -86,4 +86,4 @@ def held_memory() -> int:
 
 
 def _shown(size_bytes: int) -> str:
-    return f"{size_bytes / 1e6:.1f} MB"
+    return f"{size_bytes / 1e6:.1f} MB" if size_bytes >= 100_000 else f"{size_bytes} bytes"

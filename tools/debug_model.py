@@ -12,6 +12,7 @@ from tools.option_values import parse_layers, parse_limit, parse_overrides
 from tools.path_type import PathType
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from oracles.oracle import PipelineOracle
@@ -40,6 +41,7 @@ _STYLES = ("compact", "full", "binary", "binary-max-checkpoint")
     help="Folder for full tensors; without it an abbreviated form goes to the console.",
 )
 @click.option("--overwrite", is_flag=True, help="Replace an earlier dump in the output folder.")
+@click.option("--resume", is_flag=True, help="Go on with a dump of the same run, cut off or whole.")
 @click.option("--num-hidden-layers", default="1", metavar="N|all", help="Hidden layers to keep.")
 @click.option("--num-steps", type=int, default=1, help="Steps to run; the first is the prefill.")
 @click.option("--prompt", "texts", multiple=True, help="Prompt; repeat it for more rows.")
@@ -108,7 +110,7 @@ def debug_model(**given: Any) -> int:
     oracle = _with_lora(oracle, given.pop("lora"))
     prompts = _prompts(given.pop("texts"), given.pop("prompt_ids"), given.pop("batch"))
     steps, plans = given.pop("steps"), given.pop("plan")
-    style = _style(given.pop("style"), given.pop("file_format"), given["framework"])
+    style = _style(given.pop("style"), given.pop("file_format"), given)
     options = DebugOptions(
         pipeline=name,
         prompts=prompts,
@@ -138,12 +140,24 @@ def debug_model(**given: Any) -> int:
 
 def _plan(oracle: PipelineOracle, options: DebugOptions) -> int:
     """Print what a run would be, and say whether it keeps to its limits."""
+    from comparison.schema.errors import CaptureError
+    from test_common.capture_mode import CaptureMode
     from test_common.debug_plan import check_budget, plan_debug_run
+    from test_common.output_folder import check_output_folder
     from tools.plan_text import plan_lines
 
+    if options.mode is not CaptureMode.FULL:
+        raise BadInputError(
+            f"--plan counts whole tensors, and --mode {options.mode} keeps a few KB of each: leave "
+            "--mode out, or run it with --max-bytes"
+        )
+    if options.output is not None:  # what a run would refuse at once
+        check_output_folder(options.output, options.overwrite or options.resume)
     plan = plan_debug_run(oracle, options)
     for line in plan_lines(plan, pipeline=options.pipeline):
         print(line)
+    if plan.capture.tensors == 0 and options.framework == "torch":  # others have other names
+        raise CaptureError("the run will capture nothing: no tensor fits --filter and --steps")
     check_budget(plan, options)
     return 0
 
@@ -161,7 +175,7 @@ def _check_memory(oracle: PipelineOracle, options: DebugOptions) -> None:
     check_memory(plan, options)
 
 
-def _style(style: str | None, file_format: str | None, framework: str) -> PrintStyle:
+def _style(style: str | None, file_format: str | None, given: Mapping[str, Any]) -> PrintStyle:
     """Return the style that `--style` and `--format` ask for."""
     from test_common.print_style import PrintStyle
 
@@ -169,7 +183,11 @@ def _style(style: str | None, file_format: str | None, framework: str) -> PrintS
         return PrintStyle.NATIVE if style is None else PrintStyle(style)
     if style is not None:
         raise BadInputError("give --style or --format, not both")
-    if framework == "max":
+    if given["mode"] != "full":
+        raise BadInputError(f"--mode {given['mode']} has files of its own: leave --format out")
+    if given["output"] is None:
+        raise BadInputError("--format is that of files: name their folder with --output")
+    if given["framework"] == "max":
         raise BadInputError(
             "--format is for torch and vllm; MAX writes its files by itself: leave it out, or "
             "give --style binary"
@@ -179,6 +197,11 @@ def _style(style: str | None, file_format: str | None, framework: str) -> PrintS
 
 def _print_summary(run: DebugRun) -> None:
     certificate = run.manifest.certificate
+    if run.was_whole and certificate is not None:
+        print(
+            f"{run.output} is whole: {certificate.saved} tensors of this very run, none rewritten"
+        )
+        return
     if certificate is not None:
         fired = f"{certificate.fired} of {certificate.registered} modules fired"
         if run.output is None:

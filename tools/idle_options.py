@@ -59,6 +59,8 @@ def require_effect(
         if from_dumps:
             idle += _given(context, _RUNS)
             idle += _recorded(context, reference.path)
+    elif from_dumps and context.params["mode"] == "sketch":
+        idle += _given(context, _SKETCHES)
     if from_dumps:
         asked = _given(context, _CANDIDATES)
         idle += [name for name in asked if name != "--drill" or context.params["drill"] != "off"]

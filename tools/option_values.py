@@ -8,7 +8,10 @@ from typing import Any
 
 from comparison.schema.errors import BadInputError
 
-_SIZE = re.compile(r"(?P<number>[0-9]+(\.[0-9]+)?) ?(?P<unit>[KMGT]?)B?", re.IGNORECASE)
+# More digits than any size has come to no number; the sign of the kelvin is no K.
+_SIZE = re.compile(
+    r"(?P<number>[0-9]{1,20}(\.[0-9]{1,20})?) ?(?P<unit>[KMGT]?)B?", re.IGNORECASE | re.ASCII
+)
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 
 
@@ -19,7 +22,7 @@ def parse_layers(text: str) -> int | str:
     try:
         return int(text)
     except ValueError:
-        message = f"--num-hidden-layers must be a number or 'all', got {text!r}"
+        message = f"--num-hidden-layers must be a number or 'all', got {text!r:.80}"
         raise BadInputError(message) from None
 
 
@@ -49,7 +52,9 @@ def parse_size(option: str, text: str) -> int:
     match = _SIZE.fullmatch(text.strip())
     size = round(float(match["number"]) * _UNITS[match["unit"].upper()]) if match else 0
     if size < 1:
-        raise BadInputError(f"--{option} must be a size such as 8GB, 500MB or 4096, got {text!r}")
+        raise BadInputError(
+            f"--{option} must be a size such as 8GB, 500MB or 4096, got {text!r:.80}"
+        )
     return size
 
 

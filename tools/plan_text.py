@@ -42,9 +42,10 @@ def plan_lines(plan: DebugPlan, *, pipeline: str) -> Iterator[str]:
     if plan.framework in _OF_ENGINE:
         yield f"    {_OF_ENGINE[plan.framework]}"
     yield f"  memory, estimated: {shown_size(plan.memory_bytes)}"
+    held = " (one at a time, from their files)" if plan.streamed else ""
     where = " (on the GPU, not in the sum)" if plan.on_gpu else ""
     yield (
-        f"    weights {shown_size(capture.weight_bytes)} + other tensors of the model at a time "
+        f"    weights {shown_size(plan.weight_bytes)}{held} + other tensors of the model at a time "
         f"{shown_size(capture.live_bytes)}{where} + copies that wait to be written "
         f"{shown_size(plan.queue_bytes)} + this process {shown_size(plan.held_bytes)}; "
         "what loading takes for a while is not in it"

@@ -116,7 +116,8 @@ def _options(*, date_before: datetime.datetime | None, **given: Any) -> _Options
 
 
 def _default_index_dir() -> Path:
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    told = os.environ.get("XDG_CACHE_HOME", "")  # a relative one counts as none, as XDG says
+    cache = Path(told if os.path.isabs(told) else os.path.expanduser("~/.cache"))
     return cache / "model_accuracy_tools" / "modular_index"
 
 

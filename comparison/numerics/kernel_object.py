@@ -10,6 +10,7 @@ import json
 import os
 import uuid
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -146,23 +147,31 @@ def _read(path: Path) -> tuple[str, list[str], bytes] | None:
     try:
         head, _, code = path.read_bytes().partition(b"\n")
         table = json.loads(head)
-        if table["sha256"] == hashlib.sha256(code).hexdigest():
-            return table["name"], table["symbols"], code
-    except (OSError, ValueError, KeyError, TypeError):
+        name, symbols = table["name"], table["symbols"]
+        # A name that is not in the code, or a symbol too few, would end the process.
+        if table["sha256"] == digest_of(name, symbols, code):
+            return name, symbols, code
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         pass  # not there, or damaged: compiled anew
     return None
 
 
+def digest_of(name: str, symbols: list[str], code: bytes) -> str:
+    """Return the check sum of all that is kept of compiled code."""
+    return hashlib.sha256(json.dumps([name, symbols]).encode() + b"\n" + code).hexdigest()
+
+
 def _compile_and_keep(source: KernelCode, path: Path) -> tuple[str, list[str], bytes]:
     name, symbols, code = _compile(source)
-    table = {"name": name, "symbols": symbols, "sha256": hashlib.sha256(code).hexdigest()}
+    table = {"name": name, "symbols": symbols, "sha256": digest_of(name, symbols, code)}
     temporary = path.with_name(f".{uuid.uuid4().hex}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary.write_bytes(json.dumps(table).encode() + b"\n" + code)
         os.replace(temporary, path)
-    except OSError:
-        temporary.unlink(missing_ok=True)  # every process compiles anew then
+    except OSError:  # every process compiles anew then
+        with suppress(OSError):  # no folder at all, but a file
+            temporary.unlink()
     return name, symbols, code
 
 

@@ -25,6 +25,8 @@ from comparison.store.regular_file import open_regular
 # Metadata of our dumps: a JSON object from the name of a tensor that is not stored to that of one
 # with the same bytes. The format itself has no two names for one stretch.
 SAME_AS = "same_as"
+# Metadata of a file that holds sketches of tensors.
+SKETCH_VERSION = "sketch_version"
 # Bytes between tensors, where the next one would begin at no multiple of its element's size.
 _PADDING = "__padding__."
 # The library's own limit.
@@ -126,10 +128,15 @@ def list_safetensors(path: Path) -> tuple[tuple[str, str], ...]:
 
     Raises:
         CorruptFileError: as read_safetensors_header, or a name stands for no tensor.
-        UnsupportedFormatError: a dtype that is not known.
+        UnsupportedFormatError: a dtype that is not known, or sketches of tensors.
     """
+    metadata = read_safetensors_metadata(path)
+    if SKETCH_VERSION in metadata:  # its keys are names of tensors, and none of them is in it
+        raise UnsupportedFormatError(
+            f"{path}: expected whole tensors, found sketches of them; give the folder of their dump"
+        )
     keys = {key: None for key in read_safetensors_header(path) if not is_padding(key)}
-    text = read_safetensors_metadata(path).get(SAME_AS)
+    text = metadata.get(SAME_AS)
     same_as = {} if text is None else _parse_json(path, text.encode("utf-8", "surrogatepass"))
     for name, key in same_as.items():
         if name in keys or not isinstance(key, str) or key not in keys:

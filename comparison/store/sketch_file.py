@@ -5,8 +5,9 @@ opens. All else is in the metadata `sketches`, a list in order of execution.
 """
 
 import json
+import math
+import re
 from collections.abc import Iterator, Mapping
-from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,9 @@ from comparison.numerics.tensor_sketch import (
     rows_shape,
 )
 from comparison.schema.errors import BadInputError, CorruptFileError
+from comparison.store.mapped_array import check_size
 from comparison.store.safetensors_file import (
+    SKETCH_VERSION,
     read_safetensors_header,
     read_safetensors_metadata,
     read_safetensors_tensor,
@@ -29,6 +32,7 @@ SKETCH_NAME = "sketch.safetensors"
 _SCHEMA_VERSION = "1"
 _NUMBERS = ("minimum", "maximum", "mean", "std")
 _COUNTS = ("nan", "infinite")
+_FINGERPRINT = re.compile(r"[0-9a-f]{16}")
 
 
 def write_sketches(path: Path, sketches: Mapping[str, TensorSketch]) -> None:
@@ -49,7 +53,7 @@ def write_sketches(path: Path, sketches: Mapping[str, TensorSketch]) -> None:
         listed.append(_record(name, sketch, "" if owner == name else owner))
         if owner == name and sketch.rows is not None:
             rows[name] = sketch.rows
-    metadata = {"sketch_version": _SCHEMA_VERSION, "sketches": json.dumps(listed)}
+    metadata = {SKETCH_VERSION: _SCHEMA_VERSION, "sketches": json.dumps(listed)}
     write_safetensors(path, rows, metadata=metadata)
 
 
@@ -63,7 +67,7 @@ def read_sketches(path: Path) -> dict[str, TensorSketch]:
         BadInputError: it cannot be read, or is of a newer version.
     """
     metadata = read_safetensors_metadata(path)
-    version = metadata.get("sketch_version")
+    version = metadata.get(SKETCH_VERSION)
     if version != _SCHEMA_VERSION:
         raise BadInputError(
             f"{path}: expected sketches of version {_SCHEMA_VERSION}, found {version!r:.40}; "
@@ -115,6 +119,8 @@ def _sketches(path: Path, records: list[dict[str, Any]]) -> Iterator[tuple[str, 
     found: dict[str, TensorSketch] = {}
     for record in records:
         name = str(record["name"])
+        if name in found:
+            raise CorruptFileError(f"{path}: expected each name once, found {name!r:.200} twice")
         if "same_as" in record:
             found[name] = found[record["same_as"]]
             yield name, found[name]
@@ -129,7 +135,7 @@ def _sketches(path: Path, records: list[dict[str, Any]]) -> Iterator[tuple[str, 
             fingerprint=str(record["fingerprint"]),
             rows=read_safetensors_tensor(path, name) if name in stored else None,
             scale=float(record["scale"]),
-            folded=len(shape) > 0 and prod(shape[:-1]) > MOST_ROWS and name in stored,
+            folded=len(shape) > 0 and math.prod(shape[:-1]) > MOST_ROWS and name in stored,
             non_finite=str(record["non_finite"]),
         )
         _check(path, name, sketch)
@@ -138,7 +144,15 @@ def _sketches(path: Path, records: list[dict[str, Any]]) -> Iterator[tuple[str, 
 
 
 def _check(path: Path, name: str, sketch: TensorSketch) -> None:
-    """Refuse rows that do not belong to the shape: the sizes of a file are not to be trusted."""
+    """Refuse what no tensor has: a file's own word is not to be trusted."""
+    check_size(path, shape=sketch.shape, element_bytes=dtype_of_name(sketch.dtype).itemsize)
+    # Two that are blank would be equal, and so would the tensors.
+    known = (sketch.fingerprint, *filter(None, [sketch.non_finite]))
+    if not all(map(_FINGERPRINT.fullmatch, known)) or not 0 < sketch.scale < math.inf:
+        raise CorruptFileError(
+            f"{path}: expected fingerprints of 16 hexadecimal digits and a scale above 0 for "
+            f"{name!r:.200}, found {known!s:.80} and {sketch.scale}; make the sketches again"
+        )
     rows = sketch.rows
     if rows is None:
         return

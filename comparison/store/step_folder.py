@@ -84,10 +84,10 @@ def list_step(
         if problem is not None:
             problems[placed[0]] = problem
     found = _tell_apart(found, problems)
-    names = _read_order(folder / ORDER_FILE_NAME)
+    names = _read_order(folder / ORDER_FILE_NAME, manifest)
     own_order = names is not None
     if names is None and order_file is not None:
-        names = _read_order(order_file)
+        names = _read_order(order_file, manifest)
     missing = _missing(names or (), found) if own_order else ()
     for name in missing:
         entry = TensorEntry(name=name, step=step, order=0, path=folder / ORDER_FILE_NAME, rank=rank)
@@ -174,7 +174,7 @@ def _tell_apart(entries: list[TensorEntry], problems: dict[TensorEntry, str]) ->
     ]
 
 
-def _read_order(path: Path) -> tuple[str, ...] | None:
+def _read_order(path: Path, manifest: Manifest | None) -> tuple[str, ...] | None:
     try:
         content = read_regular(path, most_bytes=_MOST_ORDER_BYTES)
     except (FileNotFoundError, NotADirectoryError):
@@ -182,6 +182,8 @@ def _read_order(path: Path) -> tuple[str, ...] | None:
             raise
         return None
     text = content.decode("utf-8", errors="surrogateescape")
+    if manifest is not None and not manifest.complete:
+        text = text[: text.rfind("\n") + 1]  # a killed run may have been writing the last name
     return tuple(line for line in re.split(r"\r\n|\r|\n", text) if line)
 
 

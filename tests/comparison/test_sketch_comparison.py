@@ -176,3 +176,7 @@ def test_a_reader_of_tensors_names_what_it_found(tmp_path: Path) -> None:
     write(tmp_path / "sketched", {NAME: HIDDEN})
     with pytest.raises(BadInputError, match=r"expected whole tensors in .*found sketches of them"):
         open_dump(tmp_path / "sketched")
+    alone = tmp_path / "renamed.safetensors"
+    alone.write_bytes((tmp_path / "sketched" / "0" / "sketch.safetensors").read_bytes())
+    with pytest.raises(BadInputError, match=r"renamed.*expected whole tensors, found sketches"):
+        compare(alone, alone)  # projections that agree are no tensors that do

@@ -1,6 +1,9 @@
 """Runs that are kept, and what is not believed of them."""
 
+import errno
+import hashlib
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -100,6 +103,14 @@ def test_a_damaged_entry_is_not_believed_and_can_be_made_again(
     assert content(tmp_path / "again") == content(tmp_path / "run")
 
 
+@pytest.mark.parametrize("body", ["[" * 100_000, "[]", '{"modules": []}', '{"modules": {"x": 1}}'])
+def test_an_entry_of_another_form_is_not_believed(tmp_path: Path, body: str) -> None:
+    cache = kept(tmp_path)
+    seal = hashlib.sha256(body.encode()).hexdigest()
+    (tmp_path / "cache" / "key" / "entry.json").write_text(f"{seal}\n{body}")
+    assert take(cache, tmp_path / "again") is None
+
+
 def test_files_that_were_slipped_in_are_not_believed(tmp_path: Path) -> None:
     cache = kept(tmp_path)
     (tmp_path / "cache" / "key" / "dump" / "1").mkdir()
@@ -128,6 +139,20 @@ def test_a_run_is_not_believed_once_a_library_was_edited(
     Path(edited_library.__file__).write_text("SCALE = 2\n")
     assert take(cache, tmp_path / "after") is None
     monkeypatch.delitem(sys.modules, "edited_library")
+
+
+def test_a_disk_that_is_full_costs_no_entry(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(source: Path, target: Path) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(target))
+
+    cache = kept(tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "copyfile", full)
+        assert take(cache, tmp_path / "again") is None
+    assert not (tmp_path / "again").exists()
+    assert take(cache, tmp_path / "again")
 
 
 def test_a_folder_in_use_is_refused_as_by_a_run(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from diagnosis.side_job import SideJob
 from diagnosis.side_process import SideProcess, side_process
 from diagnosis.side_runs import RunOptions
 from diagnosis.sides import EngineSide
+from test_common.relayed_output import RelayedOutput
 
 _NO_ENGINE = "none"  # to import: these sides end before they need one
 
@@ -85,11 +86,28 @@ def test_a_fault_shows_the_last_lines(tmp_path: Path, capfd: pytest.CaptureFixtu
     assert "the last line" in capfd.readouterr().err
 
 
-def test_a_killed_process_may_be_tried_again(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("number", "name"), [(9, "SIGKILL"), (40, "signal 40")])
+def test_a_killed_process_may_be_tried_again(tmp_path: Path, number: int, name: str) -> None:
     with side_process(_NO_ENGINE) as process:
-        give(process, tmp_path, "import os\nos.kill(os.getpid(), 9)\n")
-        with pytest.raises(TryAgainError, match=r"SIGKILL.*--one-at-a-time"):
+        give(process, tmp_path, f"import os\nos.kill(os.getpid(), {number})\n")
+        with pytest.raises(TryAgainError, match=rf"{name}.*--one-at-a-time"):
             process.wait()
+
+
+def test_an_oracle_that_reads_stdin_takes_no_line_of_ours(tmp_path: Path) -> None:
+    oracle = "import sys\nassert sys.stdin.read() == ''\nraise ValueError('read to its end')\n"
+    with side_process(_NO_ENGINE) as process:
+        give(process, tmp_path, oracle)
+        process.go()
+        with pytest.raises(BadInputError, match="read to its end"):
+            process.wait()
+
+
+def test_of_an_endless_last_line_the_beginning_is_told(tmp_path: Path) -> None:
+    output = RelayedOutput(tmp_path)
+    output.stderr.write(b"first\n" + b"x" * 9_999_999)
+    output.close()
+    assert output.last_lines() == ["x" * 400]
 
 
 _SLEEPS = """

@@ -38,6 +38,16 @@ def test_sole_instance_is_taken(tmp_path: Path) -> None:
     assert oracle.model_path == "a/b"
 
 
+@pytest.mark.parametrize("where", ["\n", "\n    def __init__(self): "])
+def test_a_file_that_changes_the_folder_changes_it_for_itself(
+    tmp_path: Path, where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    body = SUBCLASS.replace("{argument}", "*, _=None") + where + "import os; os.chdir('/')\n"
+    load_oracle_file(_write(tmp_path, body))
+    assert Path.cwd() == tmp_path
+
+
 def test_instance_known_by_two_names_is_one(tmp_path: Path) -> None:
     spec = _write(tmp_path, "ORACLE = make('a/b')\nPIPELINE_ORACLES = {'a/b': ORACLE}")
     assert load_oracle_file(spec).model_path == "a/b"

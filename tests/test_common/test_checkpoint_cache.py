@@ -8,6 +8,7 @@ import pytest
 
 from comparison.schema.errors import UnwritableOutputError
 from test_common.checkpoint_cache import content_key, default_cache_dir, ensure_folder
+from test_common.kernels_folder import kernels_folder
 
 
 def test_folder_is_made_once(tmp_path: Path) -> None:
@@ -73,7 +74,19 @@ def test_cache_follows_xdg(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> N
     assert default_cache_dir() == tmp_path / "model_accuracy_tools" / "checkpoints"
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert default_cache_dir() == tmp_path / ".cache" / "model_accuracy_tools" / "checkpoints"
+    for none in ("", "cache", "./cache"):  # a relative one is none
+        monkeypatch.setenv("XDG_CACHE_HOME", none)
+        assert default_cache_dir() == tmp_path / ".cache" / "model_accuracy_tools" / "checkpoints"
+        assert kernels_folder() == tmp_path / ".cache" / "model_accuracy_tools" / "kernels"
+
+
+def test_a_user_without_a_home_is_told_what_to_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.delenv("HOME")
+    monkeypatch.setattr(os, "getuid", lambda: 2**31 - 5)  # that no one has
+    assert kernels_folder() is None
+    with pytest.raises(UnwritableOutputError, match="set XDG_CACHE_HOME"):
+        default_cache_dir()
 
 
 def test_key_follows_recipe_and_not_its_order() -> None:

@@ -4,6 +4,7 @@ from typing import Any
 import pytest
 
 from comparison.schema.errors import BadInputError
+from test_common.capture_mode import CaptureMode
 from test_common.debug_options import DebugOptions
 
 
@@ -36,6 +37,13 @@ def test_layers_that_are_refused(layers: object) -> None:
     ("options", "message"),
     [
         ({"framework": "vllm", "tensor_parallel_size": 0}, "must be at least 1, got 0"),
+        ({"resume": True}, "resume goes on with a dump: name its output folder"),
+        ({"resume": True, "output": Path("d"), "overwrite": True}, "resume or overwrite, not both"),
+        ({"resume": True, "output": Path("d"), "framework": "vllm"}, "resume is for torch and max"),
+        (
+            {"resume": True, "output": Path("d"), "mode": CaptureMode.SKETCH},
+            "resume in mode sketch is for torch",
+        ),
         ({"framework": "torch", "tensor_parallel_size": 2}, "is for vllm, not for torch"),
         ({"framework": "max", "tensor_parallel_size": 2}, r"name several devices \(gpu:0,1\)"),
         (
@@ -62,6 +70,7 @@ def test_tensor_parallel_sizes_that_are_taken(device: str) -> None:
         ({"tensor_parallel_size": 1.5}, "tensor_parallel_size must be a whole number, got 1.5"),
         ({"tensor_parallel_size": True}, "tensor_parallel_size must be a whole number, got True"),
         ({"device": None}, "device must be a text, got None"),
+        ({"device": "gpu:x"}, "device must be cpu, gpu, .* got 'gpu:x'"),
         ({"num_hidden_layers": True}, "num_hidden_layers must be at least 1 or 'all', got True"),
         ({"num_steps": "1"}, "num_steps must be a whole number, got '1'"),
         ({"max_batch_size": 1.0}, "max_batch_size must be a whole number, got 1.0"),

@@ -68,6 +68,11 @@ def test_memory_and_time_are_told_by_their_parts(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
     on_gpu = replace(plan, on_gpu=True)
     assert on_gpu.memory_bytes == plan.held_bytes + plan.queue_bytes
+    streamed = plan_debug_run(find_oracle(LLAMA), replace(asked, stream=True), measures=False)
+    largest = max(p.nbytes for p in model.parameters())
+    assert streamed.weight_bytes == largest < plan.weight_bytes
+    without = streamed.held_bytes + streamed.capture.live_bytes + streamed.queue_bytes
+    assert streamed.memory_bytes == without + largest
 
 
 def test_a_run_that_will_come_to_a_limit_is_refused(tmp_path: Path) -> None:

@@ -53,7 +53,9 @@ def test_a_file_that_was_changed_just_now_is_read_every_time(tmp_path: Path) -> 
     assert not (tmp_path / "index.json").exists()
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{", '{"a": 1}', '{"a": [1, 2, 3]}', "\xff"])
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{", '{"a": 1}', '{"a": [1, 2, 3]}', "\xff", "[" * 100_000]
+)
 def test_an_unreadable_index_is_begun_anew(tmp_path: Path, text: str) -> None:
     (tmp_path / "index.json").write_text(text, encoding="latin-1")
     (tmp_path / "weights").write_bytes(b"one")

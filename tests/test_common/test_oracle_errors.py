@@ -1,6 +1,8 @@
 """Tests of what becomes of anything that an oracle's own code raises or returns."""
 
+import os
 from collections import namedtuple
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -58,6 +60,22 @@ def test_interrupts_and_our_own_errors_pass(error: BaseException) -> None:
     with pytest.raises(type(error)) as raised, oracle_errors(Oracle(), METHOD):
         raise error
     assert raised.value is error
+
+
+def test_an_oracle_that_changes_the_folder_changes_it_for_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "gone").mkdir()
+    for folder in (tmp_path, tmp_path / "gone"):
+        monkeypatch.chdir(folder)
+        with oracle_errors(Oracle(), METHOD):
+            os.chdir("/")
+        assert Path.cwd() == folder
+    (tmp_path / "gone").rmdir()
+    with oracle_errors(Oracle(), METHOD):
+        os.chdir("/")
+    with pytest.raises(FileNotFoundError):
+        Path.cwd()
 
 
 def test_place_is_left_out_where_it_is_not_in_the_file_of_the_class() -> None:

@@ -91,6 +91,19 @@ REFUSED = {
         (*LLAMA, "-o", "x", "--max-memory", "9kB"),
         "more than --max-memory 9.0 kB: take fewer layers",
     ),
+    "format of sketches": (
+        (*LLAMA, "-o", "x", "--mode", "sketch", "--format", "pt"),
+        "--mode sketch has files of its own: leave --format out",
+    ),
+    "plan into a file": ((*LLAMA, "--plan", "-o", "/dev/null/x"), "/dev/null is a file"),
+    "plan of nothing": (
+        (*LLAMA, "--plan", "--filter", "no*"),
+        "will capture nothing: no tensor fits --filter",
+    ),
+    "plan of sketches": (
+        (*LLAMA, "--plan", "--mode", "sketch", "-o", "out"),
+        "--plan counts whole tensors, and --mode sketch keeps a few KB of each",
+    ),
     "plan over its limit": ((*LLAMA, "--plan", "--max-bytes", "9kB"), "more than --max-bytes"),
     "unknown style": ((*LLAMA, "--style", "json"), "'json' is not one of"),
     "precision": ((*LLAMA, "--precision", "99"), "precision must be 0 to 17"),
@@ -333,3 +346,17 @@ def test_a_run_is_cut_at_max_bytes_with_exit_code_2(
     assert run(monkeypatch, *given) == 2
     assert "the dump was cut at model.model." in capsys.readouterr().err
     assert json.loads((out / "manifest.json").read_text())["complete"] is False
+
+
+def test_resume(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = (*LLAMA, "--filter", "*.mlp-*", "-o", str(tmp_path / "d"))
+    assert run(monkeypatch, *given, "--num-steps", "2") == 0
+    before = [(path, path.stat().st_mtime_ns) for path in (tmp_path / "d").rglob("*")]
+    capsys.readouterr()
+    assert run(monkeypatch, *given, "--num-steps", "2", "--resume") == 0
+    assert "d is whole: 4 tensors of this very run, none rewritten" in capsys.readouterr().out
+    assert run(monkeypatch, *given, "--num-steps", "3", "--resume") == 2
+    assert "number of steps is 3 here and 2 there" in capsys.readouterr().err
+    assert [(path, path.stat().st_mtime_ns) for path, _ in before] == before

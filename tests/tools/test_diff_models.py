@@ -161,6 +161,22 @@ def test_an_oracle_that_raises_is_named_with_its_side(tmp_path: Path) -> None:
             ["--candidate", "./a", "--calibrate", "--drill", "model"],
             "--calibrate, --drill: no effect, since the candidate is a dump",
         ),
+        (
+            ["--pipeline", "tiny-random/llama", "--candidate", "torch@no.py:NEW"],
+            "oracle file no.py does not exist",
+        ),
+        (
+            ["--pipeline", "tiny-random/llama", "--candidate", "torch@tiny-random/lama"],
+            "unknown pipeline 'tiny-random/lama'",
+        ),
+        (
+            ["--pipeline", "tiny-random/llama", "--candidate", "./nothing"],
+            "expected a file or folder, found nothing at nothing",
+        ),
+        (
+            ["--candidate", "./a", "--mode", "sketch"],
+            "--mode: no effect, since the candidate is a dump",
+        ),
         (["--candidate", "torch", "--repro", "/"], "--repro needs a new or empty folder, got /"),
         (
             ["--candidate", "torch", "--num-hidden-layers", "x"],

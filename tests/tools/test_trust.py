@@ -3,6 +3,7 @@
 import json
 import signal
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -16,6 +17,7 @@ from oracles.oracle import PipelineOracle
 from oracles.oracle_file import load_oracle_file
 from oracles.registry import PIPELINE_ORACLES, find_oracle
 from test_common.debug_options import DebugOptions
+from test_common.debug_plan import plan_debug_run
 from test_common.debug_run import DebugRun, run_debug_model
 from test_common.prompts import load_tokenizer
 from test_common.remote_code import RemoteCodeError, RemoteCodeWarning, repository_code, with_trust
@@ -66,6 +68,32 @@ def test_a_model_with_code_of_its_own_runs_by_option_only(tmp_path: Path, trace:
         made = run(find_oracle(str(model)), trust_remote_code=True, output=tmp_path / "dump")
     assert ran(trace) == ["model"]
     assert made.manifest.options["trust_remote_code"] is True
+
+
+def test_a_plan_runs_such_code_by_the_same_option_only(tmp_path: Path, trace: Path) -> None:
+    model = with_own_model(copied("tiny-random/llama", tmp_path / "model"), trace)
+    asked = DebugOptions(pipeline="mine", framework="torch", device="cpu")
+    with pytest.raises(RemoteCodeError, match="not trusted"):
+        plan_debug_run(find_oracle(str(model)), asked, measures=False)
+    assert ran(trace) == []
+    trusting = replace(asked, trust_remote_code=True)
+    with pytest.warns(RemoteCodeWarning):
+        plan = plan_debug_run(find_oracle(str(model)), trusting, measures=False)
+    assert ran(trace) == ["model"]
+    assert plan.capture.tensors > 0
+
+
+def test_such_code_that_changes_the_folder_changes_it_for_itself(
+    tmp_path: Path, trace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = with_own_model(copied("tiny-random/llama", tmp_path / "model"), trace)
+    code = model / "own_code.py"
+    code.write_text(f"import os; os.chdir('/')\n{code.read_text()}")
+    monkeypatch.chdir(tmp_path)
+    with pytest.warns(RemoteCodeWarning):
+        run(find_oracle(str(model)), trust_remote_code=True, output=Path("dump"))
+    assert Path.cwd() == tmp_path
+    assert (tmp_path / "dump" / "manifest.json").exists()
 
 
 def test_a_tokenizer_of_its_own_is_not_taken_without_the_option(

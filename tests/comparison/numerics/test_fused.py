@@ -1,5 +1,6 @@
 """The compiled code against NumPy's way and against definitions, over dtypes, shapes and values."""
 
+import json
 import math
 import sys
 from dataclasses import asdict
@@ -11,10 +12,11 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from comparison.numerics import kernel_object
 from comparison.numerics.blocks import Block
 from comparison.numerics.dtypes import Array, dtype_of_name
 from comparison.numerics.fused import MEASURING, FusedKernel
-from comparison.numerics.kernel_object import load_kernel
+from comparison.numerics.kernel_object import digest_of, load_kernel
 from comparison.numerics.metrics import measure_blocks
 from comparison.pipeline import CompareOptions, compare
 from comparison.schema.outcome import Compared, Judged, Metrics
@@ -275,7 +277,15 @@ def test_damaged_code_is_not_loaded(
     monkeypatch.setitem(sys.modules, "comparison.numerics.kernels", None)
     (kept,) = folder.iterdir()
     content = kept.read_bytes()
-    for damage in (b"", content[:-1], content.replace(b"\n", b" ", 1), b"[]\n", b'{"a": 1}\n'):
+    table = json.loads(content.partition(b"\n")[0])
+    for damage in (
+        *(b"", content[:-1], content.replace(b"\n", b" ", 1), b"[]\n", b'{"a": 1}\n'),
+        b"[" * 100_000,
+        # These would end the process, were they believed.
+        content.replace(table["name"].encode(), table["name"][:-1].encode() + b"_", 1),
+        content.replace(json.dumps(table["symbols"]).encode(), b"[]", 1),
+    ):
+        assert damage != content
         (tmp_path / kept.name).write_bytes(damage)
         assert load_kernel(MEASURING, tmp_path, compile_anew=False) is None
     assert load_kernel(MEASURING, tmp_path / "none", compile_anew=False) is None
@@ -286,9 +296,28 @@ def test_damaged_code_is_not_loaded(
 @pytest.mark.usefixtures("kernel")
 def test_missing_symbols_are_no_end_of_the_process(folder: Path, tmp_path: Path) -> None:
     (kept,) = folder.iterdir()
-    changed = kept.read_bytes().replace(b'"symbols": [', b'"symbols": ["no_such_function", ', 1)
-    (tmp_path / kept.name).write_bytes(changed)
+    head, _, code = kept.read_bytes().partition(b"\n")
+    table = json.loads(head)
+    symbols = ["no_such_function", *table["symbols"]]
+    sealed = {**table, "symbols": symbols, "sha256": digest_of(table["name"], symbols, code)}
+    (tmp_path / kept.name).write_bytes(json.dumps(sealed).encode() + b"\n" + code)
     assert load_kernel(MEASURING, tmp_path, compile_anew=False) is None
+
+
+@pytest.mark.usefixtures("kernel")
+@pytest.mark.parametrize("place", ["file", "file/kernels", "closed/kernels"])
+def test_code_is_compiled_where_it_cannot_be_kept(
+    folder: Path, tmp_path: Path, place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (kept,) = folder.iterdir()
+    head, _, code = kept.read_bytes().partition(b"\n")
+    table = json.loads(head)
+    compiled = table["name"], table["symbols"], code  # which takes seconds
+    monkeypatch.setattr(kernel_object, "_compile", lambda code: compiled)
+    (tmp_path / "file").write_text("in the way")
+    (tmp_path / "closed").symlink_to(tmp_path / "nowhere" / "else")
+    assert load_kernel(MEASURING, tmp_path / place, compile_anew=True) is not None
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["closed", "file"]
 
 
 def test_a_dump_that_is_large_enough_is_measured_by_it(

@@ -69,6 +69,10 @@ def test_a_later_version_is_refused(tmp_path: Path) -> None:
         {"dtype": "float7"},
         {"statistics": {"minimum": 1}},
         {"scale": None},
+        {"scale": 0.0},
+        {"shape": [2**62, 3]},
+        {"fingerprint": ""},
+        {"non_finite": "here"},
     ],
 )
 def test_records_that_do_not_fit_are_refused(tmp_path: Path, change: dict[str, object]) -> None:
@@ -79,11 +83,12 @@ def test_records_that_do_not_fit_are_refused(tmp_path: Path, change: dict[str, o
     size = int.from_bytes(data[:8], "little")
     header = json.loads(data[8 : 8 + size])
     [record] = json.loads(header["__metadata__"]["sketches"])
-    header["__metadata__"]["sketches"] = json.dumps([record | change])
-    text = json.dumps(header).encode()
-    path.write_bytes(len(text).to_bytes(8, "little") + text + data[8 + size :])
-    with pytest.raises(BadInputError):
-        read_sketches(path)
+    for records in ([record | change], [record, record]):
+        header["__metadata__"]["sketches"] = json.dumps(records)
+        text = json.dumps(header).encode()
+        path.write_bytes(len(text).to_bytes(8, "little") + text + data[8 + size :])
+        with pytest.raises(BadInputError):
+            read_sketches(path)
 
 
 def test_a_file_that_was_cut_is_refused(tmp_path: Path) -> None:
