@@ -30,6 +30,8 @@ _WIDE = 1 << 15  # of longer rows, so that the directions do not take more memor
 _MOST_OF_WIDE = 16
 _SEED = 20_261_201
 _BLOCK_VALUES = 1 << 17  # widened at a time
+_ALONE = 1 << 18  # products; of more, OpenBLAS makes work for several threads
+_PIECE = 1 << 10  # columns
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -216,7 +218,7 @@ class _Sums:
     def _project(self, start: int, wide: Array, squares: Array) -> None:
         width = wide.shape[1]
         count = direction_count(self._shape[0], width)
-        projected = wide if width <= EXACT_WIDTH else wide @ directions(width, count).T
+        projected = wide if width <= EXACT_WIDTH else _projections(wide, directions(width, count))
         if self._projected is None:
             self._projected = np.zeros((len(self._norms), count))
         stop = start + len(wide)
@@ -248,6 +250,24 @@ class _Sums:
             nan=self._nan,
             infinite=self._infinite,
         )
+
+
+def _projections(wide: Array, lines: Array) -> Array:
+    """Return `wide @ lines.T`, from pieces so small that BLAS starts no threads for them.
+
+    In a process that runs a model, its threads and those of BLAS would wait for one another.
+
+    Args:
+        wide: [n, F] float64.
+        lines: [k, F] float64.
+    """
+    found = np.zeros((len(wide), len(lines)))
+    height = max(1, _ALONE // (len(lines) * _PIECE))
+    for column in range(0, wide.shape[1], _PIECE):
+        part = lines[:, column : column + _PIECE].T
+        for row in range(0, len(wide), height):
+            found[row : row + height] += wide[row : row + height, column : column + _PIECE] @ part
+    return found
 
 
 @lru_cache(maxsize=8)

@@ -136,3 +136,13 @@ def test_any_tensor_has_a_sketch(values: Array) -> None:
     assert sketch.shape == np.shape(values)
     assert (sketch.rows is None) == (np.size(values) == 0)
     assert not np.isnan(sketch.statistics.std)
+
+
+@pytest.mark.parametrize("shape", [(1, 9), (33, 1024), (7, 3001), (201, 1025)])
+def test_rows_are_their_products_with_the_directions(shape: tuple[int, int]) -> None:
+    values = np.random.default_rng(4).standard_normal(shape)
+    sketch = sketch_tensor(values)
+    assert sketch.rows is not None
+    count = sketch.rows.shape[1] - 1
+    expected = values @ directions(shape[1], count).T
+    assert sketch.rows[:, 1:] * sketch.scale == pytest.approx(expected, rel=1e-5, abs=1e-4)
