@@ -11,6 +11,7 @@ import numpy as np
 
 from comparison.align.pairing import PlannedPair
 from comparison.align.rows import Aligned
+from comparison.dump_run import CompareOptions, DumpRun, Progress
 from comparison.numerics.dtypes import Array, dtype_of_name, kind_of
 from comparison.numerics.sketch_estimate import (
     Distance,
@@ -20,7 +21,6 @@ from comparison.numerics.sketch_estimate import (
 )
 from comparison.numerics.sketch_judgement import proven_difference
 from comparison.numerics.tensor_sketch import TensorSketch, sketch_tensor
-from comparison.pipeline import CompareOptions, DumpRun, Progress
 from comparison.schema.comparison import Comparison, Pair
 from comparison.schema.errors import BadInputError
 from comparison.schema.estimate import Estimate, Estimated

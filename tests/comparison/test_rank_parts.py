@@ -235,7 +235,7 @@ def test_want_of_memory_ends_one_pair_only(
     torch_dump: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ranks = write_ranks(tmp_path / "ranks", [of_rank(0), of_rank(1)])
-    monkeypatch.setattr("comparison.pipeline.join_aligned", lambda *_, **__: _out_of_memory())
+    monkeypatch.setattr("comparison.dump_run.join_aligned", lambda *_, **__: _out_of_memory())
     comparison = judged(torch_dump, ranks)
     findings = Counter(pair.finding for pair in comparison.pairs)
     assert findings == {"agrees": 2, "not compared": 4}

@@ -339,7 +339,7 @@ def test_a_dump_that_is_large_enough_is_measured_by_it(
     by_numpy, small = (compare(tmp_path / "a", tmp_path / "b", each) for each in (plain, fused))
     assert not taken
     assert small == by_numpy
-    monkeypatch.setattr("comparison.pipeline.WORTH_LOADING_BYTES", 2 * 3 * 259 * 4)
+    monkeypatch.setattr("comparison.dump_run.WORTH_LOADING_BYTES", 2 * 3 * 259 * 4)
     large = compare(tmp_path / "a", tmp_path / "b", fused)
     assert len(taken) == 1
     outcomes = [each.pairs[0].outcome for each in (by_numpy, large)]

@@ -1,0 +1,285 @@
+"""Two open dumps: which of their tensors are pairs, and what each pair comes to."""
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from comparison.align.pairing import (
+    Listing,
+    Pairing,
+    PlannedPair,
+    pair_lone_files,
+    pair_tensors,
+)
+from comparison.align.rows import Aligned, Layout, align_arrays
+from comparison.align.shards import join_aligned
+from comparison.chunks import skipped_tokens
+from comparison.numerics.dtypes import Array
+from comparison.numerics.fused import (
+    TENSOR_BYTES,
+    WORTH_COMPILING_BYTES,
+    WORTH_LOADING_BYTES,
+    FusedKernel,
+)
+from comparison.numerics.metrics import measure_blocks
+from comparison.pair_reader import PairReader, ReadPair
+from comparison.schema.comparison import Comparison, DumpSummary, Pair, Unpaired, Unreadable
+from comparison.schema.errors import BadInputError
+from comparison.schema.manifest import Padding
+from comparison.schema.outcome import NotComparable, Outcome, ShapeDiffers, Side
+from comparison.schema.tolerance import Tolerance
+from comparison.store.dump import Dump
+from comparison.store.file_stamp import FileStamps
+
+Progress = Callable[[int, int, int], None]
+Look = Callable[[Pair, Aligned], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompareOptions:
+    """How to compare.
+
+    Attributes:
+        tolerance: what to judge by; None measures without a verdict.
+        allow_reshape: compare tensors of equal element count and different shape.
+        reference_engine: engine of the reference, where there is no manifest to tell.
+        candidate_engine: engine of the candidate, where there is no manifest to tell.
+        kernels: folder for compiled code, which large dumps are measured with; None measures all
+            by NumPy.
+    """
+
+    tolerance: Tolerance | None = None
+    allow_reshape: bool = False
+    reference_engine: str | None = None
+    candidate_engine: str | None = None
+    kernels: Path | None = None
+
+
+class DumpRun:
+    """Two open dumps and how to compare them."""
+
+    def __init__(
+        self, reference: Dump, candidate: Dump, options: CompareOptions, look: Look | None
+    ) -> None:
+        self._reference, self._candidate = reference, candidate
+        self._options, self._look = options, look
+        self._engines = (
+            _engine(reference, options.reference_engine),
+            _engine(candidate, options.candidate_engine),
+        )
+        self._order_known = reference.order_known or candidate.order_known
+        self._reader = PairReader(reference, candidate)
+        self._kernel = _load_kernel(options.kernels, (reference, candidate))
+        self.bytes_read = 0
+
+    def pair(self) -> Pairing:
+        """Find what means the same on both sides."""
+        reference, candidate = self._reference, self._candidate
+        lone = [d for d in (reference, candidate) if d.is_file and len(d.entries) == 1]
+        if len(lone) == 2:
+            return pair_lone_files(reference.entries[0], candidate.entries[0])
+        listings = (
+            Listing(entries=dump.entries, engine=engine, order_known=dump.order_known)
+            for dump, engine in zip((reference, candidate), self._engines, strict=True)
+        )
+        return pair_tensors(*listings)
+
+    def unlike_copies(self, planned: PlannedPair) -> list[PlannedPair]:
+        """Plan pairs of further ranks that should hold copies of this one's, and do not."""
+        return self._reader.unlike_copies(planned)
+
+    def compare_pair(self, planned: PlannedPair) -> Pair:
+        """Read, align and measure one pair; what goes wrong with it becomes its outcome.
+
+        Raises:
+            UnknownBlocksError: one side is split over ranks, and does not tell how it joins.
+        """
+        reference_shape = candidate_shape = None
+        adjustments: tuple[str, ...] = ()
+        aligned: Aligned | ShapeDiffers | NotComparable | None = None
+        outcome: Outcome
+        files = FileStamps((planned.reference.path, planned.candidate.path))
+        try:
+            read = self._reader.read(planned)
+            reference_shape, candidate_shape = read.reference.shape, read.candidate.shape
+            self.bytes_read += read.reference.nbytes + read.candidate.nbytes
+            if read.problem is not None:
+                outcome = read.problem
+            else:
+                aligned = self._align_pair(read, planned)
+                outcome = self._measure(aligned)
+                files.check()
+                if isinstance(aligned, Aligned):
+                    adjustments = (*read.note_joined(), *aligned.adjustments)
+        except BadInputError as error:
+            outcome = NotComparable(reason=str(error))
+        except MemoryError:
+            outcome = NotComparable(reason="there is not enough memory to compare it")
+        pair = Pair(
+            reference=planned.reference,
+            candidate=planned.candidate,
+            reason=planned.reason,
+            outcome=outcome,
+            reference_shape=reference_shape,
+            candidate_shape=candidate_shape,
+            adjustments=adjustments,
+        )
+        if self._look is not None and isinstance(aligned, Aligned):
+            self._look(pair, aligned)
+        return pair
+
+    def _align_pair(
+        self, read: ReadPair, planned: PlannedPair
+    ) -> Aligned | ShapeDiffers | NotComparable:
+        whole = self.align(read.reference, read.candidate, planned)
+        if not isinstance(whole, Aligned) or read.split_by is None:
+            return whole
+        pieces = [self.align(*piece, planned) for piece in read.pieces]
+        return join_aligned(whole, pieces, axis=read.axis)
+
+    def align(
+        self, reference: Array, candidate: Array, planned: PlannedPair
+    ) -> Aligned | ShapeDiffers | NotComparable:
+        """Bring two arrays to one shape, by what both manifests say of rows.
+
+        Args:
+            reference: of any dtype, in the layout of the reference's tensor.
+            candidate: the same of the candidate's.
+            planned: which tensors they are of.
+        """
+        lengths = _lengths(self._reference), _lengths(self._candidate)
+        return align_arrays(
+            reference,
+            candidate,
+            reference_layout=Layout(
+                padding=_padding(self._reference),
+                lengths=lengths[0] or lengths[1],
+                step=planned.reference.step,
+                skipped=skipped_tokens(self._reference),
+            ),
+            candidate_layout=Layout(
+                padding=_padding(self._candidate),
+                lengths=lengths[1] or lengths[0],
+                step=planned.candidate.step,
+                skipped=skipped_tokens(self._candidate),
+            ),
+            allow_reshape=self._options.allow_reshape,
+        )
+
+    def _measure(self, aligned: Aligned | ShapeDiffers | NotComparable) -> Outcome:
+        if not isinstance(aligned, Aligned):
+            return aligned
+        return measure_blocks(
+            aligned.blocks,
+            shape=aligned.shape,
+            tolerance=self._options.tolerance,
+            kernel=self._kernel,
+        )
+
+    def result(self, pairs: tuple[Pair, ...], unpaired: tuple[Unpaired, ...]) -> Comparison:
+        """Join everything; unpaired files that cannot be read are told apart."""
+        problems = {**self._reference.problems, **self._candidate.problems}
+        paired = {(Side.REFERENCE, pair.reference) for pair in pairs}
+        paired |= {(Side.CANDIDATE, pair.candidate) for pair in pairs}
+        by_place = {(u.side, u.entry): u for u in unpaired if (u.side, u.entry) not in paired}
+        unpaired = tuple(by_place.values())
+        return Comparison(
+            reference=self._summary(Side.REFERENCE, self._reference, self._engines[0]),
+            candidate=self._summary(Side.CANDIDATE, self._candidate, self._engines[1]),
+            tolerance=self._options.tolerance,
+            pairs=pairs,
+            unpaired=tuple(self._told(u) for u in unpaired if u.entry not in problems),
+            unreadable=tuple(
+                Unreadable(side=u.side, entry=u.entry, reason=problems[u.entry])
+                for u in unpaired
+                if u.entry in problems
+            ),
+            notes=tuple(self.notes()),
+            order_known=self._order_known,
+        )
+
+    def _told(self, unpaired: Unpaired) -> Unpaired:
+        """Say what became of a tensor of a further rank."""
+        if _in_part(self._reference) or _in_part(self._candidate):
+            unpaired = replace(unpaired, is_gap=False)
+        fate = self._reader.ranks[unpaired.side].fate(unpaired.entry)
+        if fate is not None:
+            return replace(unpaired, reason=fate, is_gap=False)
+        other = Side.CANDIDATE if unpaired.side is Side.REFERENCE else Side.REFERENCE
+        if self._reader.ranks[other].first_lacks:
+            reason = f"{unpaired.reason} in its first rank, which lacks some that other ranks have"
+            return replace(unpaired, reason=reason)
+        return unpaired
+
+    def _summary(self, side: Side, dump: Dump, engine: str | None) -> DumpSummary:
+        lacks = self._reader.ranks[side].lacks()
+        return DumpSummary(
+            path=dump.path,
+            engine=engine,
+            tensors=len(dump.entries),
+            complete=dump.complete and not lacks,
+            notes=(*dump.notes, *lacks),
+        )
+
+    def notes(self) -> list[str]:
+        """Say what a reader should know about the two dumps together."""
+        notes = []
+        for side, parts in self._reader.ranks.items():
+            done = "parts were joined" if parts.joined else ""
+            if parts.copies:
+                done += f"{', ' if done else ''}of whole tensors the first rank's were compared"
+            if parts.count > 1 and done:
+                notes.append(f"the {side} has {parts.count} ranks: {done}")
+            if parts.diverged:
+                notes.append(
+                    f"{parts.diverged} tensor(s) of the {side}'s further ranks should be copies "
+                    "of the first rank's, and are not; they were compared too"
+                )
+        lengths = _token_ids(self._reference), _token_ids(self._candidate)
+        if all(lengths) and lengths[0] != lengths[1]:
+            notes.append("the two runs got different token ids: compare what they were given first")
+        if not self._order_known:
+            notes.append("the order of execution is not known; tensors are listed by name")
+        return notes
+
+
+def _load_kernel(folder: Path | None, dumps: tuple[Dump, Dump]) -> FusedKernel | None:
+    """Load the compiled code, if the dumps are large enough to gain by it."""
+    if folder is None:
+        return None
+    paths = {entry.path for dump in dumps for entry in dump.entries}
+    size_bytes = sum(len(dump.entries) for dump in dumps) * TENSOR_BYTES
+    for path in paths:
+        if size_bytes >= WORTH_COMPILING_BYTES:
+            break
+        with suppress(OSError):  # told where it is read
+            size_bytes += path.stat().st_size
+    if size_bytes < WORTH_LOADING_BYTES:
+        return None
+    return FusedKernel.load(folder, compile_anew=size_bytes >= WORTH_COMPILING_BYTES)
+
+
+def _in_part(dump: Dump) -> bool:
+    """Tell whether the user had a part of the run captured only."""
+    options = {} if dump.manifest is None else dump.manifest.options
+    return bool(options.get("filter")) or options.get("steps") is not None
+
+
+def _engine(dump: Dump, given: str | None) -> str | None:
+    """Give the engine: the manifest knows, the user says, the suffix lets one guess."""
+    if dump.manifest is not None:
+        return dump.manifest.engine
+    return given or dump.engine
+
+
+def _lengths(dump: Dump) -> tuple[int, ...]:
+    return tuple(len(ids) for ids in _token_ids(dump))
+
+
+def _token_ids(dump: Dump) -> tuple[tuple[int, ...], ...]:
+    return () if dump.manifest is None else tuple(row.token_ids for row in dump.manifest.rows)
+
+
+def _padding(dump: Dump) -> Padding | None:
+    return None if dump.manifest is None else dump.manifest.padding
