@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,6 @@ import pytest
 import torch
 
 from comparison.schema.diagnosis import Judgement
-from comparison.schema.manifest import Manifest, Padding
 from comparison.store.dump import open_dump
 from diagnosis.capture_plan import CapturePlan
 from diagnosis.diff_models import DiffOptions, diff_sides
@@ -19,46 +19,22 @@ from diagnosis.sketch_pass import sizes_of_sketches, suspects_in_sketches
 from test_common.capture_mode import CaptureMode
 from test_common.sketch_writer import SketchWriter
 from test_common.torch_print_hook import TorchPrintHook
+from tests.diagnosis import accuracy_oracles
+from tests.test_common.tiny_manifest import MANIFEST as TINY
 from tests.test_common.tiny_models import ROWS, tiny_llama
 
 LAYERS = "model.model.layers"
-MANIFEST = Manifest(
-    engine="torch",
-    versions={},
-    model="tiny",
-    pipeline="tiny",
-    encoding="float32",
-    device="cpu",
-    padding=Padding.NONE,
-    rows=(),
-    steps=1,
-)
-ORACLES = """
-from oracles.oracle import PipelineOracle
-from oracles.registry import PIPELINE_ORACLES
+MANIFEST = replace(TINY, steps=1)
+ORACLES = f"""{accuracy_oracles.ORACLES}
 
-_LLAMA = PIPELINE_ORACLES["tiny-random/llama"]
-
-
-class Right(PipelineOracle):
-    model_path = property(lambda self: _LLAMA.model_path)
-    device_encoding_map = {"cpu": ["float32"]}
-
-    def create_max_pipeline(self, *, encoding, device_specs):
-        raise NotImplementedError
-
-    def create_torch_pipeline(self, *, encoding, device):
-        return _LLAMA.create_torch_pipeline(encoding=encoding, device=device)
-
-
-class Wrong(Right):
+class WrongInLayerOne(Right):
     def create_torch_pipeline(self, *, encoding, device):
         built = super().create_torch_pipeline(encoding=encoding, device=device)
         built.model.model.layers[1].self_attn.o_proj.weight.data *= 1.01
         return built
 
 
-RIGHT, WRONG = Right(), Wrong()
+WRONG = WrongInLayerOne()
 """
 
 

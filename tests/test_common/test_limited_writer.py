@@ -3,22 +3,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from comparison.schema.manifest import CaptureCertificate, Manifest, Padding
+from comparison.schema.manifest import CaptureCertificate
 from comparison.store.dump import open_dump
 from test_common.limited_writer import LimitedDumpWriter
+from tests.test_common.tiny_manifest import MANIFEST
 
 CERTIFICATE = CaptureCertificate(registered=2, fired=2, saved=4)
-MANIFEST = Manifest(
-    engine="torch",
-    versions={},
-    model="tiny",
-    pipeline="tiny",
-    encoding="float32",
-    device="cpu",
-    padding=Padding.NONE,
-    rows=(),
-    steps=2,
-)
 
 
 def fill(writer: LimitedDumpWriter, steps: int) -> None:

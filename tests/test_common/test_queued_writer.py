@@ -15,25 +15,15 @@ import safetensors.torch
 import torch
 
 from comparison.schema.errors import BudgetError, UnwritableOutputError
-from comparison.schema.manifest import CaptureCertificate, Manifest, Padding
+from comparison.schema.manifest import CaptureCertificate
 from comparison.store.dump import Dump, open_dump
 from test_common.dump_writer import DumpWriter
 from test_common.print_style import PrintStyle
 from test_common.torch_tensors import same_bytes
 from test_common.write_budget import WriteBudget, held_memory
+from tests.test_common.tiny_manifest import MANIFEST
 
 CERTIFICATE = CaptureCertificate(registered=1, fired=1, saved=1)
-MANIFEST = Manifest(
-    engine="torch",
-    versions={},
-    model="tiny",
-    pipeline="tiny",
-    encoding="float32",
-    device="cpu",
-    padding=Padding.NONE,
-    rows=(),
-    steps=2,
-)
 torch.manual_seed(7)  # the same in a process of its own
 STYLES = [PrintStyle.NATIVE, PrintStyle.SAFETENSORS]
 TENSORS = {

@@ -12,7 +12,7 @@ from comparison.numerics.tensor_sketch import sketch_tensor
 from comparison.pipeline import compare
 from comparison.schema.comparison import Verdict
 from comparison.schema.errors import BadInputError
-from comparison.schema.manifest import CaptureCertificate, Manifest, Padding
+from comparison.schema.manifest import CaptureCertificate
 from comparison.store.max_file import write_max_file
 from comparison.store.sketch_dump import holds_sketches, open_sketches
 from test_common.capture_mode import CaptureMode
@@ -21,19 +21,9 @@ from test_common.print_style import PrintStyle
 from test_common.sketch_writer import SketchWriter
 from test_common.tensor_sketcher import TensorSketcher, quick_statistics
 from test_common.torch_print_hook import TorchPrintHook
+from tests.test_common.tiny_manifest import MANIFEST
 from tests.test_common.tiny_models import ROWS, tiny_llama
 
-MANIFEST = Manifest(
-    engine="torch",
-    versions={},
-    model="tiny",
-    pipeline="tiny",
-    encoding="float32",
-    device="cpu",
-    padding=Padding.NONE,
-    rows=(),
-    steps=2,
-)
 CERTIFICATE = CaptureCertificate(registered=1, fired=1, saved=4)
 
 
