@@ -15,7 +15,7 @@ import os
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
@@ -23,7 +23,8 @@ from typing import Any
 
 from benchmarks.call_tree import make_model
 
-FORWARD, RAW = "plain forward", "raw write"
+FORWARD, RAW, RAW_FILES = "plain forward", "raw write, one file", "raw write, a file a tensor"
+BARE = "hooks that only write, one file"
 OURS = {"ours, a .pt a tensor": "native", "ours, safetensors a step": "safetensors"}
 SAVE_HOOKS, DEBUGGER = "torch.save in hooks", "transformers' debugger"
 PROBE_MODES = (("statistics", "L0"), ("tensor", "L0"), ("statistics", "mix"), ("tensor", "L1"))
@@ -47,9 +48,9 @@ class Rounds:
         """Return how many plain forwards a way takes, of each round."""
         return [a / b for a, b in zip(self.seconds[way], self.seconds[FORWARD], strict=True)]
 
-    def raw_writes(self, way: str) -> list[float]:
-        """Return what a way adds to a plain forward, in raw writes, of each round."""
-        columns = (self.seconds[way], self.seconds[FORWARD], self.seconds[RAW])
+    def raw_writes(self, way: str, raw: str = RAW) -> list[float]:
+        """Return what a way adds to a plain forward, in raw writes of a kind, of each round."""
+        columns = (self.seconds[way], self.seconds[FORWARD], self.seconds[raw])
         return [(a - b) / c for a, b, c in zip(*columns, strict=True)]
 
 
@@ -66,8 +67,8 @@ def main() -> None:
     model, inputs = make_model(layers=given.layers, hidden=given.hidden, tokens=given.tokens)
     rounds = measure(model, inputs, rounds=given.rounds, folder=given.folder)
     print(f"{rounds.tensors} unique tensors, {rounds.size_bytes / 1e6:.0f} MB\n")
-    print("| way | forwards | spread | raw writes added | spread | seconds |")
-    print("|---" * 6 + "|")
+    print("| way | forwards | spread | raw writes added | spread | of a file a tensor | seconds |")
+    print("|---" * 7 + "|")
     for way in rounds.seconds:
         print(row(rounds, way))
     if given.msprobe is not None:
@@ -86,11 +87,11 @@ def measure(model: Any, inputs: Any, *, rounds: int, folder: Path | None = None)
         rounds: how often each runs, after once that does not count.
         folder: where to write, None for the system's temporary folder.
     """
-    parts = unique_bytes(model, inputs)
+    parts = unique_tensors(model, inputs)
     ways = _ways(model, inputs, parts)
     result = Rounds(
         seconds={way: [] for way in ways},
-        size_bytes=sum(map(len, parts)),
+        size_bytes=sum(map(len, parts.values())),
         tensors=len(parts),
     )
     for number in range(rounds + 1):
@@ -104,8 +105,8 @@ def measure(model: Any, inputs: Any, *, rounds: int, folder: Path | None = None)
     return result
 
 
-def unique_bytes(model: Any, inputs: Any) -> list[memoryview]:
-    """Return the bytes of every tensor that a capture writes, each once, in order.
+def unique_tensors(model: Any, inputs: Any) -> dict[str, memoryview]:
+    """Return name and bytes of every tensor that a capture writes, each once, in order.
 
     Args:
         model: the model.
@@ -118,12 +119,12 @@ def unique_bytes(model: Any, inputs: Any) -> list[memoryview]:
         """Keeps every tensor, so that no place in memory is used twice."""
 
         def __init__(self) -> None:
-            self.kept: dict[Any, Any] = {}
+            self.kept: dict[Any, tuple[str, Any]] = {}
 
         def save(self, name: str, tensor: Any) -> None:
             """Keep a tensor."""
             place = (tensor.data_ptr(), tensor.shape, tensor.stride(), tensor._version)
-            self.kept.setdefault(place, tensor)
+            self.kept.setdefault(place, (name, tensor))
 
         def step(self) -> None:
             """There is one step."""
@@ -132,17 +133,21 @@ def unique_bytes(model: Any, inputs: Any) -> list[memoryview]:
     with TorchPrintHook(sink=sink) as hook:
         hook.name_layers(model)
         _forward(model, inputs)
-    return [as_bytes(plain_copy(tensor)) for tensor in sink.kept.values()]
+    return {name: as_bytes(plain_copy(tensor)) for name, tensor in sink.kept.values()}
 
 
-def _ways(model: Any, inputs: Any, parts: list[memoryview]) -> dict[str, Callable[[Path], None]]:
+def _ways(
+    model: Any, inputs: Any, parts: dict[str, memoryview]
+) -> dict[str, Callable[[Path], None]]:
     ours = {
         way: (lambda place, style=style: _ours(model, inputs, place, style=style))
         for way, style in OURS.items()
     }
     return {
         FORWARD: lambda place: _forward(model, inputs),
-        RAW: lambda place: _raw_write(place, parts),
+        RAW: lambda place: _raw_write(place, parts.values()),
+        RAW_FILES: lambda place: _raw_files(place, parts.values()),
+        BARE: lambda place: _bare_hooks(model, inputs, place, set(parts)),
         **ours,
         SAVE_HOOKS: lambda place: _save_hooks(model, inputs, place),
         DEBUGGER: lambda place: _debugger(model, inputs, place),
@@ -156,10 +161,39 @@ def _forward(model: Any, inputs: Any) -> None:
         model(**inputs)
 
 
-def _raw_write(place: Path, parts: list[memoryview]) -> None:
-    descriptor = os.open(place / "raw", os.O_WRONLY | os.O_CREAT)
+def _raw_write(place: Path, parts: Iterable[memoryview], name: str = "raw") -> None:
+    descriptor = os.open(place / name, os.O_WRONLY | os.O_CREAT)
     for part in parts:
         os.write(descriptor, part)
+    os.close(descriptor)
+
+
+def _raw_files(place: Path, parts: Iterable[memoryview]) -> None:
+    for number, part in enumerate(parts):
+        _raw_write(place, [part], f"raw-{number}")
+
+
+def _bare_hooks(model: Any, inputs: Any, place: Path, names: Set[str]) -> None:
+    """Write each tensor the first time it comes: the least that any capture with hooks can do."""
+    from test_common.torch_print_hook import TorchPrintHook
+    from test_common.torch_tensors import as_bytes, in_memory
+
+    descriptor = os.open(place / "raw", os.O_WRONLY | os.O_CREAT)
+
+    class Bare:
+        """Writes bytes, and neither names nor shapes."""
+
+        def save(self, name: str, tensor: Any) -> None:
+            """Write a tensor that is known to be new."""
+            if name in names:
+                os.write(descriptor, as_bytes(in_memory(tensor)))
+
+        def step(self) -> None:
+            """There is one step."""
+
+    with TorchPrintHook(sink=Bare()) as hook:
+        hook.name_layers(model)
+        _forward(model, inputs)
     os.close(descriptor)
 
 
@@ -168,9 +202,9 @@ def _ours(model: Any, inputs: Any, place: Path, *, style: str) -> None:
     from test_common.dump_writer import DumpWriter
     from test_common.print_style import PrintStyle
     from test_common.torch_print_hook import TorchPrintHook
-    from test_common.write_queue import DEFAULT_QUEUE_BYTES
+    from test_common.write_queue import useful_queue_bytes
 
-    writer = DumpWriter(place / "out", style=PrintStyle(style), queue_bytes=DEFAULT_QUEUE_BYTES)
+    writer = DumpWriter(place / "out", style=PrintStyle(style), queue_bytes=useful_queue_bytes())
     with TorchPrintHook(sink=writer) as hook:
         hook.name_layers(model)
         _forward(model, inputs)
@@ -218,8 +252,11 @@ def row(rounds: Rounds, way: str) -> str:
         way: one of its ways.
     """
     seconds = median(rounds.seconds[way])
-    added = _with_spread([] if way in (FORWARD, RAW) else rounds.raw_writes(way))
-    return f"| {way} | {_with_spread(rounds.forwards(way))} | {added} | {seconds:.3f} |"
+    plain = way in (FORWARD, RAW, RAW_FILES)
+    added = _with_spread([] if plain else rounds.raw_writes(way))
+    in_files = "-" if plain else f"{median(rounds.raw_writes(way, RAW_FILES)):.2f}"
+    forwards = _with_spread(rounds.forwards(way))
+    return f"| {way} | {forwards} | {added} | {in_files} | {seconds:.3f} |"
 
 
 def _with_spread(values: list[float]) -> str:

@@ -13,7 +13,7 @@ from test_common.dump_writer import DumpWriter
 from test_common.kernels_folder import kernels_folder
 from test_common.sketch_writer import SketchWriter
 from test_common.write_budget import WriteBudget
-from test_common.write_queue import DEFAULT_QUEUE_BYTES
+from test_common.write_queue import DEFAULT_QUEUE_BYTES, useful_queue_bytes
 
 # With a limit of memory the copies that wait to be written take at most this part of it.
 _QUEUE_PART = 8
@@ -52,10 +52,11 @@ def writer_of_run(options: DebugOptions, out: Path) -> DumpWriter:
 
 def queue_bytes_of(options: DebugOptions) -> int:
     """Return the greatest size of the copies that wait to be written."""
-    if options.max_memory is None:
-        return DEFAULT_QUEUE_BYTES
-    part = options.max_memory // _QUEUE_PART
-    return min(DEFAULT_QUEUE_BYTES, max(part, _LEAST_QUEUE_BYTES))
+    most = DEFAULT_QUEUE_BYTES
+    if options.max_memory is not None:
+        most = min(most, max(options.max_memory // _QUEUE_PART, _LEAST_QUEUE_BYTES))
+    # Engines in processes of their own write there; torch is not to be loaded here for that.
+    return useful_queue_bytes(most) if options.framework == "torch" else most
 
 
 @contextmanager

@@ -94,6 +94,7 @@ class DumpWriter:
         self._steps: set[int] = set()  # whose folders are made
         self._engine_steps: set[int] = set()  # that an engine wrote
         self._store: StepStore | None = None  # of this step
+        self._step_path = out  # its folder, once there is a store
         self._previous: SafetensorsStep | None = None
         self._names: set[str] = set()  # of this step
         self._manifest: Manifest | None = None
@@ -424,14 +425,14 @@ class DumpWriter:
     def _step_store(self) -> tuple[StepStore, Path]:
         """Return the current step and its folder, made by us: neither a link nor there before."""
         self._folder.open()
-        folder = self.out / str(self._step)
-        if self._step not in self._steps:
-            with write_errors(folder):
+        if self._store is not None:
+            return self._store, self._step_path
+        self._step_path = folder = self.out / str(self._step)
+        with write_errors(folder):
+            if self._step not in self._steps:
                 folder.mkdir(exist_ok=self._resumed is not None)
             self._steps.add(self._step)
-        if self._store is None:
-            with write_errors(folder):
-                self._store = self._new_store(folder)
+            self._store = self._new_store(folder)
         return self._store, folder
 
     def _new_store(self, folder: Path) -> StepStore:
@@ -459,6 +460,8 @@ class DumpWriter:
 
     def _free_name(self, name: str) -> str:
         """Count up the call in a name until this step does not have it."""
+        if name not in self._names:
+            return name
         parsed = parse_tensor_name(name)
         unique, call = name, 2
         while unique in self._names:

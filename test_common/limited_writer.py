@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from test_common.dump_writer import DumpWriter
-from test_common.write_queue import DEFAULT_QUEUE_BYTES
+from test_common.write_queue import useful_queue_bytes
 
 if TYPE_CHECKING:
     import torch
@@ -35,7 +35,7 @@ class LimitedDumpWriter(DumpWriter):
         Raises:
             UnwritableOutputError: the folder is not empty, is a file, or cannot be written.
         """
-        super().__init__(out, overwrite, queue_bytes=DEFAULT_QUEUE_BYTES)
+        super().__init__(out, overwrite, queue_bytes=useful_queue_bytes())
         self._max_bytes = max_bytes
         self._counted: Counter[str] = Counter()
         self._total = 0

@@ -81,6 +81,7 @@ class NameList:
         self._path = folder / ORDER_FILE_NAME
         self._listed = listed
         self._descriptor: int | None = None
+        self._end = 0
 
     def append(self, name: str) -> None:
         """Add a line, unless an earlier run has."""
@@ -89,12 +90,14 @@ class NameList:
         if self._descriptor is None:
             flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
             self._descriptor = os.open(self._path, flags, 0o666)
-        end = os.lseek(self._descriptor, 0, os.SEEK_END)
+            self._end = os.lseek(self._descriptor, 0, os.SEEK_END)
+        line = f"{one_line(name)}\n".encode()
         try:
-            write_all(self._descriptor, [f"{one_line(name)}\n".encode()])
+            write_all(self._descriptor, [line])
         except OSError:
-            os.ftruncate(self._descriptor, end)  # a full disk takes a part of it
+            os.ftruncate(self._descriptor, self._end)  # a full disk takes a part of it
             raise
+        self._end += len(line)
 
     def close(self) -> None:
         """Close the file; another name opens it again."""
@@ -191,12 +194,12 @@ class StoredBytes:
 
     def equal(self, tensor: torch.Tensor) -> bool:
         """Tell whether a contiguous tensor in main memory has the same bytes."""
-        data = as_bytes(tensor)
-        if len(data) != self.size or bytes(data[:_HEAD_BYTES]) != self.head:
+        address = tensor.data_ptr()
+        if tensor.nbytes != self.size or not _same_memory(self.head, address, len(self.head)):
             return False
-        return self.size <= _HEAD_BYTES or self._equal(data)
+        return self.size <= _HEAD_BYTES or self._equal(address)
 
-    def _equal(self, data: memoryview) -> bool:
+    def _equal(self, address: int) -> bool:
         start = self.begin - self.begin % mmap.ALLOCATIONGRANULARITY
         skipped = self.begin - start
         try:
@@ -209,24 +212,29 @@ class StoredBytes:
         except (OSError, ValueError):  # it is gone, or shorter by now
             return False
         with mapped:
-            return _same_memory(mapped, skipped, data)
+            return _same_memory(_address_of(mapped) + skipped, address, self.size)
 
 
-def _same_memory(mapped: mmap.mmap, skipped: int, data: memoryview) -> bool:
-    """Compare two stretches as C does: Python takes them byte by byte, and torch makes copies."""
+def _address_of(mapped: mmap.mmap) -> int:
     import numpy as np
 
-    addresses = (np.frombuffer(part, np.uint8).ctypes.data for part in (mapped, data))
-    stored, ours = addresses
-    size = ctypes.c_size_t(len(data))
-    return _MEMCMP(ctypes.c_void_p(stored + skipped), ctypes.c_void_p(ours), size) == 0
+    address: int = np.frombuffer(mapped, np.uint8).__array_interface__["data"][0]
+    return address
+
+
+def _same_memory(first: int | bytes, second: int, size_bytes: int) -> bool:
+    """Compare two stretches as C does: Python takes them byte by byte, and torch makes copies."""
+    return size_bytes == 0 or _MEMCMP(first, second, size_bytes) == 0
 
 
 _MEMCMP = ctypes.CDLL(None).memcmp  # releases Python's lock meanwhile
+_MEMCMP.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
 
 
 def one_line(name: str) -> str:
     """Spell a name without line breaks and what else does not print, percent-encoded."""
+    if name.isprintable():
+        return name
     return "".join(
         c if c.isprintable() else quote(c, safe="", errors="surrogatepass") for c in name
     )

@@ -19,7 +19,7 @@ from test_common.module_calls import FoundModule, ModuleCalls, is_callable, is_s
 from test_common.op_capture_torch import TorchOperations
 from test_common.print_hook import BasePrintHook, Filter, TensorSink
 from test_common.torch_tensors import own_part, reason_unreadable
-from test_common.write_queue import DEFAULT_QUEUE_BYTES
+from test_common.write_queue import useful_queue_bytes
 
 if TYPE_CHECKING:
     import torch
@@ -83,7 +83,7 @@ class TorchPrintHook(BasePrintHook):
         self._writer: DumpWriter | None = None
         if export_path is not None:
             self._writer = DumpWriter(
-                Path(export_path), overwrite=overwrite, queue_bytes=DEFAULT_QUEUE_BYTES
+                Path(export_path), overwrite=overwrite, queue_bytes=useful_queue_bytes()
             )
         self._manifest: Manifest | None = None
         own = ConsoleSink() if self._writer is None else self._writer

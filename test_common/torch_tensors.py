@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from comparison.numerics.dtypes import dtype_of_name
@@ -24,6 +25,8 @@ def reason_unreadable(tensor: torch.Tensor) -> str | None:
         The reason for meta, fake, traced, sparse, nested, quantized and wrapper tensors, and for
         integers of less than a byte.
     """
+    if _is_ordinary(tensor):
+        return None
     import torch
     from torch._subclasses.fake_tensor import is_fake
     from torch.utils._python_dispatch import is_traceable_wrapper_subclass
@@ -37,11 +40,30 @@ def reason_unreadable(tensor: torch.Tensor) -> str | None:
         return f"a {kind} tensor is not a plain array"
     if tensor.is_nested:  # the old kind, whose layout says strided
         return "a nested tensor is not a plain array"
-    if _PART_OF_A_BYTE.fullmatch(str(tensor.dtype)):
+    if _is_part_of_a_byte(tensor.dtype):
         return f"torch cannot copy {str(tensor.dtype).removeprefix('torch.')}"
     if is_traceable_wrapper_subclass(tensor):
         return f"{type(tensor).__name__} wraps other tensors and is not a plain array"
     return None
+
+
+def _is_ordinary(tensor: torch.Tensor) -> bool:
+    """Tell nearly every tensor by its attributes: to look closer takes as long as a small copy."""
+    import torch
+
+    return (
+        type(tensor) in (torch.Tensor, torch.nn.Parameter)
+        and tensor.layout is torch.strided
+        and not (tensor.is_meta or tensor.is_quantized or tensor.is_nested)
+        and not torch._is_functional_tensor(tensor)
+        and not torch._C._functorch.is_functorch_wrapped_tensor(tensor)
+        and not _is_part_of_a_byte(tensor.dtype)
+    )
+
+
+@lru_cache
+def _is_part_of_a_byte(dtype: torch.dtype) -> bool:
+    return _PART_OF_A_BYTE.fullmatch(str(dtype)) is not None
 
 
 def own_part(tensor: torch.Tensor) -> tuple[torch.Tensor, str | None]:
@@ -105,7 +127,11 @@ def plain(tensor: torch.Tensor) -> torch.Tensor:
     """
     import torch
 
-    return tensor.detach().as_subclass(torch.Tensor).resolve_conj().resolve_neg()
+    if type(tensor) is torch.Tensor and not tensor.requires_grad:
+        source = tensor
+    else:
+        source = tensor.detach().as_subclass(torch.Tensor)
+    return source.resolve_conj().resolve_neg()
 
 
 def same_bytes(first: torch.Tensor, second: torch.Tensor) -> bool:

@@ -24,7 +24,7 @@ from test_common.vllm_print_hook import VllmPrintHook
 from test_common.vllm_steps import StepRecorder
 from test_common.weight_recorder import weights_of_module
 from test_common.write_budget import WriteBudget
-from test_common.write_queue import DEFAULT_QUEUE_BYTES
+from test_common.write_queue import useful_queue_bytes
 
 if TYPE_CHECKING:
     import numpy as np
@@ -134,7 +134,7 @@ def _writer(job: VllmJob, out: Path) -> DumpWriter:
         out,
         job.overwrite,
         style=PrintStyle(job.style),
-        queue_bytes=DEFAULT_QUEUE_BYTES,
+        queue_bytes=useful_queue_bytes(),
         budget=_budget(job),
     )
 

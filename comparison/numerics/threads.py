@@ -30,7 +30,7 @@ def share(task: Callable[[Work, int], None], count: int, *, make_work: Callable[
                 return
             task(own, number)
 
-    threads = 1 if count < _FEWEST_TASKS else min(_cores(), _MOST_THREADS)
+    threads = 1 if count < _FEWEST_TASKS else min(usable_cores(), _MOST_THREADS)
     helpers = [threading.Thread(target=work) for _ in range(threads - 1)]
     for helper in helpers:
         helper.start()
@@ -43,7 +43,7 @@ def share(task: Callable[[Work, int], None], count: int, *, make_work: Callable[
             helper.join()
 
 
-def _cores() -> int:
+def usable_cores() -> int:
     """Return the number of cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))

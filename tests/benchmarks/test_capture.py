@@ -8,13 +8,26 @@ from pathlib import Path
 import pytest
 
 from benchmarks.call_tree import make_model
-from benchmarks.capture import DEBUGGER, FORWARD, OURS, RAW, SAVE_HOOKS, Rounds, measure, probe_row
+from benchmarks.capture import (
+    BARE,
+    DEBUGGER,
+    FORWARD,
+    OURS,
+    RAW,
+    RAW_FILES,
+    SAVE_HOOKS,
+    Rounds,
+    measure,
+    probe_row,
+)
+
+WAYS = [FORWARD, RAW, RAW_FILES, BARE, *OURS, SAVE_HOOKS, DEBUGGER]
 
 
 def test_each_way_is_measured_in_each_round(tmp_path: Path) -> None:
     model, inputs = make_model(layers=1, hidden=192, tokens=11)
     rounds = measure(model, inputs, rounds=2, folder=tmp_path)
-    assert list(rounds.seconds) == [FORWARD, RAW, *OURS, SAVE_HOOKS, DEBUGGER]
+    assert list(rounds.seconds) == WAYS
     for seconds in rounds.seconds.values():
         assert len(seconds) == 2
         assert all(second > 0 for second in seconds)
@@ -27,8 +40,10 @@ def test_each_way_is_measured_in_each_round(tmp_path: Path) -> None:
 def test_what_is_added_is_told_in_forwards_and_raw_writes() -> None:
     way = next(iter(OURS))
     rounds = Rounds(seconds={FORWARD: [1.0, 2.0], RAW: [0.5, 1.0], way: [1.5, 3.0]})
+    rounds.seconds[RAW_FILES] = [0.25, 2.0]
     assert rounds.forwards(way) == pytest.approx([1.5, 1.5])
     assert rounds.raw_writes(way) == pytest.approx([1.0, 1.0])
+    assert rounds.raw_writes(way, RAW_FILES) == pytest.approx([2.0, 0.5])
 
 
 def test_a_row_is_printed_for_each_way(tmp_path: Path) -> None:
@@ -43,10 +58,8 @@ def test_a_row_is_printed_for_each_way(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     told, _, header, rule, *rows = done.stdout.splitlines()
     assert "unique tensors" in told
-    assert header.count("|") == rule.count("|") == 7
-    assert [row.split(" | ")[0] for row in rows] == [
-        f"| {way}" for way in (FORWARD, RAW, *OURS, SAVE_HOOKS, DEBUGGER)
-    ]
+    assert header.count("|") == rule.count("|") == 8
+    assert [row.split(" | ")[0] for row in rows] == [f"| {way}" for way in WAYS]
 
 
 def test_a_probe_that_is_not_installed_is_told_in_its_row(tmp_path: Path) -> None:

@@ -10,9 +10,28 @@ import pytest
 import torch
 
 from test_common.copy_ring import CopyRing
-from test_common.write_queue import WriteQueue
+from test_common.write_queue import DEFAULT_QUEUE_BYTES, WriteQueue, useful_queue_bytes
 
 LIMIT_SECONDS = 60
+
+
+@pytest.mark.parametrize(
+    ("cores", "threads", "device", "expected"),
+    [
+        (8, 2, False, DEFAULT_QUEUE_BYTES),
+        (2, 2, False, 0),
+        (2, 4, False, 0),
+        (2, 2, True, DEFAULT_QUEUE_BYTES),
+    ],
+)
+def test_a_queue_is_useful_where_a_core_is_left_over_or_a_device_computes(
+    monkeypatch: pytest.MonkeyPatch, cores: int, threads: int, device: bool, expected: int
+) -> None:
+    monkeypatch.setattr("test_common.write_queue.usable_cores", lambda: cores)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: device)
+    assert useful_queue_bytes() == expected
+    assert useful_queue_bytes(1 << 20) == min(expected, 1 << 20)
 
 
 def test_what_is_written_is_what_the_tensor_was_when_it_was_added() -> None:
