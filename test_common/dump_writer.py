@@ -14,19 +14,17 @@ from comparison.schema.errors import UnwritableOutputError
 from comparison.schema.manifest import CaptureCertificate, Manifest, RawTensor
 from comparison.schema.operations import StepOperations
 from comparison.schema.tensor_names import parse_tensor_name
-from comparison.store.manifest_file import MANIFEST_NAME, write_manifest
 from comparison.store.operations_file import OPERATIONS_NAME, write_operations
 from comparison.store.weights_file import WEIGHTS_NAME, write_weights
 from test_common.dump_folder import DumpFolder
 from test_common.engine_files import list_engine_files
+from test_common.open_manifest import OpenManifest
 from test_common.print_style import PrintStyle
 from test_common.resumed_dump import ResumedDump
 from test_common.resumed_step import ResumedStep
 from test_common.safetensors_step import SafetensorsStep
-from test_common.secret_text import manifest_without_tokens
 from test_common.tensor_files import SUFFIXES, check_dtype, raw_tensor
 from test_common.tensor_folder import NameList, StepStore, TensorFolder
-from test_common.tensor_stems import TensorStems
 from test_common.torch_tensors import in_memory, plain
 from test_common.write_budget import WriteBudget
 from test_common.write_errors import write_errors
@@ -88,8 +86,6 @@ class DumpWriter:
         self.budget = WriteBudget() if budget is None else budget
         self.progress: TensorCount | None = None
         self._queue = WriteQueue(queue_bytes) if queue_bytes else None
-        self._stems = TensorStems()
-        self._raw_tensors: dict[str, RawTensor] = {}
         self._step = 0
         self._steps: set[int] = set()  # whose folders are made
         self._engine_steps: set[int] = set()  # that an engine wrote
@@ -97,7 +93,7 @@ class DumpWriter:
         self._step_path = out  # its folder, once there is a store
         self._previous: SafetensorsStep | None = None
         self._names: set[str] = set()  # of this step
-        self._manifest: Manifest | None = None
+        self._manifest = OpenManifest(out)
 
     @property
     def out(self) -> Path:
@@ -117,12 +113,12 @@ class DumpWriter:
     @property
     def file_names(self) -> dict[str, str]:
         """The stems that do not spell their tensor's name, with that name."""
-        return self._stems.file_names
+        return self._manifest.file_names
 
     @property
     def raw_tensors(self) -> dict[str, RawTensor]:
         """Dtype and shape of the files of bare bytes so far, by their path below the folder."""
-        return dict(self._raw_tensors)
+        return dict(self._manifest.raw_tensors)
 
     def stem(self, name: str) -> str:
         """Return the file stem of a tensor, the same in every step.
@@ -130,10 +126,7 @@ class DumpWriter:
         Args:
             name: full tensor name.
         """
-        stem, unlike = self._stems.stem(name)
-        if unlike and self._manifest is not None:
-            self._write_manifest(self._manifest)  # a killed run must stay readable
-        return stem
+        return self._manifest.stem(name)
 
     def start(self, manifest: Manifest) -> None:
         """Write the manifest of a run that has not finished.
@@ -148,7 +141,7 @@ class DumpWriter:
         self._folder.open()
         if self._resumed is not None:
             manifest = self._resumed.started(manifest)
-        self._write_manifest(replace(manifest, complete=False))
+        self._manifest.write(replace(manifest, complete=False))
 
     def whole_dump(self, draft: Manifest) -> Manifest | None:
         """Return the manifest of a dump to go on with to which nothing is to be added.
@@ -187,7 +180,7 @@ class DumpWriter:
                 manifest, self._steps | self._engine_steps, complete=complete
             )
         written = replace(manifest, certificate=certificate, complete=complete)
-        self._write_manifest(written)
+        self._manifest.write(written)
         self.close()
         return written
 
@@ -209,10 +202,10 @@ class DumpWriter:
         Raises:
             UnwritableOutputError: the manifest cannot be written.
         """
-        if self._manifest is not None:
-            options = self._manifest.options
-            notes = [*options.get("notes", ()), reason]
-            self.start(replace(self._manifest, options={**options, "notes": notes}))
+        manifest = self._manifest.current
+        if manifest is not None:
+            notes = [*manifest.options.get("notes", ()), reason]
+            self.start(replace(manifest, options={**manifest.options, "notes": notes}))
 
     def close(self) -> None:
         """Let other writers into the folder, also after a run that failed.
@@ -234,7 +227,7 @@ class DumpWriter:
             UnwritableOutputError: the manifest cannot be written, which tells of bare bytes.
         """
         self._end_step()
-        self._tell_raw_tensors()
+        self._manifest.tell_raw_tensors()
         self._step += 1
         if self.progress is not None:
             self.progress.step()
@@ -324,7 +317,7 @@ class DumpWriter:
             path: the file, in a step's final folder.
             raw: its dtype and shape.
         """
-        self._raw_tensors[path.relative_to(self.out).as_posix()] = raw
+        self._manifest.note_raw_tensor(path, raw)
 
     def save_weights(self, record: WeightRecord) -> Path:
         """Write down the weights that the model runs with.
@@ -374,7 +367,7 @@ class DumpWriter:
             UnwritableOutputError: the step exists, or the folder cannot be written.
         """
         self._folder.open()
-        self._tell_raw_tensors()
+        self._manifest.tell_raw_tensors()
         folder = self.out / f"{step}.partial"
         if os.path.lexists(self.out / str(step)) and self._resumed is None:
             raise UnwritableOutputError(f"step {step} is in {self.out} already")
@@ -471,22 +464,6 @@ class DumpWriter:
                 unique = str(replace(parsed, call=max(parsed.call, 1) + call - 1))
             call += 1
         return unique
-
-    def _tell_raw_tensors(self) -> None:
-        """Have a killed run's files of bare bytes readable, of all steps but the last."""
-        if self._manifest is None or self._raw_tensors.keys() <= self._manifest.raw_tensors.keys():
-            return
-        self._write_manifest(self._manifest)
-
-    def _write_manifest(self, manifest: Manifest) -> None:
-        self._manifest = replace(
-            manifest,
-            file_names=manifest.file_names | self.file_names,
-            raw_tensors=manifest.raw_tensors | self._raw_tensors,
-        )
-        path = self.out / MANIFEST_NAME
-        with write_errors(path):
-            write_manifest(path, manifest_without_tokens(self._manifest))
 
 
 def _place(tensor: torch.Tensor) -> Hashable:

@@ -112,7 +112,9 @@ class SketchWriter(DumpWriter):
         before = self.bytes_written
         missing = super().adopt_engine_step(step, names, suffix=suffix)
         folder = self.out / str(step)
-        listing = list_step(folder, step=step, rank=None, manifest=self._manifest, root=self.out)
+        listing = list_step(
+            folder, step=step, rank=None, manifest=self._manifest.current, root=self.out
+        )
         sketches = {
             entry.name: sketch_tensor(read_tensor(entry), projects=self._projects)
             for entry in listing.there
