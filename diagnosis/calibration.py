@@ -21,7 +21,8 @@ from comparison.schema.diagnosis import Calibration, Jitter
 from comparison.schema.manifest import Manifest
 from comparison.store.dump import Dump
 from diagnosis.candidate_tensors import Pinned
-from diagnosis.checks import Check, Checker, HoldsPins, Place
+from diagnosis.check import Check, Place
+from diagnosis.checks import Checker, HoldsPins
 from diagnosis.guilt import Limits, limits_of
 from diagnosis.rounding import Floor, widened
 

@@ -16,7 +16,7 @@ from diagnosis.replay.reference_trace import TracedTensor
 from diagnosis.rounding import excess_error, rounding_floor
 
 if TYPE_CHECKING:
-    from diagnosis.checks import Check
+    from diagnosis.check import Check
 
 CHOSEN = "chose"  # in every phrase of what was chosen
 Parts = Mapping[str, Sequence[Taken]]

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from comparison.schema.diagnosis import TokenChoice
-from diagnosis.checks import Check
+from diagnosis.check import Check
 from diagnosis.location import spot_of
 from diagnosis.replay.reference_calls import ReferenceCall
 

@@ -27,12 +27,14 @@ from diagnosis.calibration import Rerun, calibrated
 from diagnosis.candidate_tensors import CandidateTensors
 from diagnosis.causes.naming import cause_of, likelier
 from diagnosis.causes.reference_not_causal import cause_of_look_ahead
-from diagnosis.checks import Check, Checker
+from diagnosis.check import Check
+from diagnosis.checks import Checker
 from diagnosis.choice_checks import harmless_choices, settled_choices
 from diagnosis.choices import token_choices
 from diagnosis.decoded_text import Decode
 from diagnosis.drill.drill import Drill
 from diagnosis.drill.dump import without_operations
+from diagnosis.finding import Finding
 from diagnosis.guilt import is_guilty
 from diagnosis.guilty_modules import guilty_of, merged
 from diagnosis.healing import harmless_differences, without_absorbed
@@ -48,8 +50,12 @@ from diagnosis.replay.reference_trace import TracedTensor, fingerprints_of, trac
 from diagnosis.replay.sound_reference import unsound
 from diagnosis.run_figures import coverage_of, drift_of, growth_of
 from diagnosis.sentence import sentence_of
-from diagnosis.vote import Finding
-from diagnosis.weights.inputs import weight_cause, weight_differences, weights_against
+from diagnosis.weights.inputs import (
+    ruled_out,
+    weight_cause,
+    weight_differences,
+    weights_against,
+)
 
 if TYPE_CHECKING:
     import torch
@@ -298,7 +304,8 @@ class _Diagnosing:
             if self._ahead is not None and self._ahead.module == module:
                 continue  # not the candidate's computation is to be explained there
             self._options.progress(f"trying what explains {module} ...")
-            found[check.name] = cause_of(checker, checks, check)
+            not_so = ruled_out(self._weights, module)
+            found[check.name] = cause_of(checker, checks, check, ruled_out=not_so)
         return found
 
     @property

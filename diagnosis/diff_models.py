@@ -102,7 +102,8 @@ def diff_sides(
         )
         right = run_reference(reference, folder / "reference", options, ahead)
         if options.run.overwrite:
-            written = "reference" if isinstance(reference, EngineSide) else ""
+            written = ["reference"] if isinstance(reference, EngineSide) else []
+            written += ["reference-sketch"] if right.sketches is not None else []
             clear_earlier(folder, besides=written)
         run = with_prompts_of(options.run, right.side.dump)
         ahead.go(run, needed=right.plan is None)

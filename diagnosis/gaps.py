@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from comparison.align.structure import indices_of
-from diagnosis.checks import Check
+from diagnosis.check import Check
 from diagnosis.replay.reference_trace import TracedTensor
 
 

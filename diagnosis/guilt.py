@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from diagnosis.checks import Check
+from diagnosis.check import Check
 from diagnosis.rounding import Excess, excess_error
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from comparison.schema.diagnosis import Guilty
 from diagnosis.candidate_tensors import CandidateTensors
-from diagnosis.checks import Check
+from diagnosis.check import Check
 from diagnosis.choice_checks import CHOSEN, phrases_of_choice
 from diagnosis.gaps import gap_before
 from diagnosis.guilt import own_error, worst

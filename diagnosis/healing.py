@@ -13,7 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from comparison.schema.diagnosis import Harmless
-from diagnosis.checks import Check, Checker
+from diagnosis.check import Check
+from diagnosis.checks import Checker
 from diagnosis.guilt import Limits, exceeds, is_guilty, limits_of
 from diagnosis.not_passed_on import damage_of
 from diagnosis.rounding import excess_error, widened

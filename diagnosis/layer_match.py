@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 from comparison.align.layer_shift import shifted_from, unmatched_layers
 from comparison.align.structure import indices_of
 from diagnosis.candidate_tensors import CandidateTensors
-from diagnosis.checks import Check, Checker
+from diagnosis.check import Check
+from diagnosis.checks import Checker
 from diagnosis.guilt import is_guilty
 
 _FEWER = 0.5  # of the wrong tensors have to be right then, for the layer to be left out

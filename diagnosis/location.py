@@ -9,7 +9,7 @@ import numpy as np
 
 from comparison.numerics.dtypes import Array
 from comparison.schema.diagnosis import Spot
-from diagnosis.checks import Check, Place
+from diagnosis.check import Check, Place
 from diagnosis.replay.reference_calls import ReferenceCall
 
 _BAD = 5.0  # times rounding; clean positions reach 3.5

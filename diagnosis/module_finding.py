@@ -17,6 +17,7 @@ from diagnosis.diagnose import find
 from diagnosis.diff_options import DiffOptions
 from diagnosis.drill.dump import with_inside
 from diagnosis.drill.sides import OFF, DrillPlan, drilled
+from diagnosis.finding import Finding
 from diagnosis.given_inputs import pictures_of, require_pictures
 from diagnosis.module_dump import (
     Inputs,
@@ -31,7 +32,6 @@ from diagnosis.replay.reruns import module_again
 from diagnosis.repro.finding import cut_out, with_repro
 from diagnosis.repro.repro import require_new_folder
 from diagnosis.two_passes import Passes
-from diagnosis.vote import Finding
 
 
 def diff_modules(

@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from comparison.numerics.dtypes import Array
-from diagnosis.checks import Check
+from diagnosis.check import Check
 from diagnosis.guilt import limits_of
 from diagnosis.rounding import widened
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -46,18 +46,18 @@ def check_output(output: Path, *, overwrite: bool) -> None:
         check_content(folder, overwrite=True)
 
 
-def clear_earlier(output: Path, *, besides: str) -> None:
+def clear_earlier(output: Path, *, besides: Collection[str]) -> None:
     """Remove the dumps of an earlier diagnosis that this one may not replace by its own.
 
     Args:
         output: a folder that `check_output` has passed with `overwrite`.
-        besides: name of the folder that was written already; sketches beside it stay, too.
+        besides: names of the folders that were written already.
 
     Raises:
         UnwritableOutputError: something cannot be removed.
     """
     for folder in _earlier(output) if output.is_dir() else ():
-        if folder.name not in (besides, f"{besides}-sketch"):
+        if folder.name not in besides:
             remove_dump(folder)
 
 

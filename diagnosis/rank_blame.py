@@ -7,11 +7,11 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from diagnosis.candidate_tensors import CandidateTensors, Pinned
-from diagnosis.checks import Check
+from diagnosis.check import Check
+from diagnosis.finding import Finding
 from diagnosis.guilt import exceeds, limits_of
 from diagnosis.location import bad_channels
 from diagnosis.rounding import excess_error
-from diagnosis.vote import Finding
 
 _NEVER = 1 << 60
 

@@ -13,11 +13,11 @@ from typing import Any
 
 from oracles.oracle import PipelineOracle
 from test_common.debug_options import DebugOptions
-from test_common.debug_run import resolve_device
 from test_common.file_digests import FileDigests, Stamp, files_below
 from test_common.hub_snapshot import local_snapshot
 from test_common.local_transformers import copies_folder
 from test_common.numeric_environment import editable_packages, numeric_environment
+from test_common.run_device import resolve_device
 
 _LAYOUT = 1  # of what is kept
 _OURS = Path(__file__).parents[1]

@@ -27,8 +27,8 @@ from diagnosis.side_runs import (
 from diagnosis.sides import EngineSide, SideSpec
 from diagnosis.sketch_pass import sizes_of_sketches, sketch_side
 from test_common.capture_mode import CaptureMode
-from test_common.debug_run import rows_of_run
 from test_common.file_digests import FileDigests
+from test_common.run_rows import token_ids_of_run
 
 _INDEX = "digests.json"
 
@@ -89,7 +89,7 @@ def _run_on_torch(
         return measure_side(spec, folder, asked, max_bytes=options.max_bytes)
     with side_errors(called(spec, folder)):
         known = oracle_of(spec, asked)
-        rows = rows_of_run(known[0], debug_options(spec, known[1], folder, asked))
+        rows = token_ids_of_run(known[0], debug_options(spec, known[1], folder, asked))
     if rows is not None:
         ahead.give(known[0], rows)
     if not options.cache_reference:

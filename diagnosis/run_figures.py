@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from comparison.schema.diagnosis import Coverage, Growth, Harmless
 from comparison.schema.outcome import Side
 from diagnosis.candidate_tensors import CandidateTensors
-from diagnosis.checks import Check
+from diagnosis.check import Check
 from diagnosis.healing import CONSTANT_SHIFT
 from diagnosis.replay.reference_trace import TracedTensor
 

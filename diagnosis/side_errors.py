@@ -37,8 +37,8 @@ class side_errors:  # used like a function, as contextlib's are
         Raises:
             EngineError: the run failed.
         """
-        if not isinstance(exception, Exception):
-            return
+        if not isinstance(exception, Exception | SystemExit):
+            return  # as Ctrl-C; a model that calls sys.exit ends no command with its own exit code
         ours = isinstance(exception, EngineError | CaptureError)
         if isinstance(exception, AccuracyToolsError) and not ours:
             return

@@ -16,6 +16,7 @@ from diagnosis.decoded_text import decoder_of
 from diagnosis.diagnose import find
 from diagnosis.diff_options import DiffOptions
 from diagnosis.drill.sides import OFF, drilled, plan_of_side
+from diagnosis.finding import Finding
 from diagnosis.fma_check import with_fma_note
 from diagnosis.given_inputs import given_differences, pictures_of, require_pictures
 from diagnosis.inputs import require_one_model
@@ -31,7 +32,6 @@ from diagnosis.sides import DumpSide, EngineSide, SideSpec
 from diagnosis.sketch_pass import SketchedSuspects, sketch_side, suspects_in_sketches
 from diagnosis.two_dumps import diagnose_dumps
 from diagnosis.two_passes import Passes
-from diagnosis.vote import Finding
 from oracles.registry import PIPELINE_ORACLES
 from test_common.debug_options import DebugOptions
 

@@ -17,6 +17,7 @@ from oracles.oracle import PipelineOracle
 from oracles.oracle_check import checked_oracle
 from test_common.batch_file import Prompt
 from test_common.debug_options import ALL_LAYERS, DebugOptions
+from test_common.early_refusals import refuse_early
 from test_common.remote_code import with_trust
 
 if TYPE_CHECKING:
@@ -260,7 +261,8 @@ def require_side(spec: SideSpec, options: RunOptions) -> None:
 
     Raises:
         BadInputError: neither the side nor the user names a pipeline, there is no such pipeline,
-            file or dump, or no environment with vLLM.
+            file or dump, or no environment with vLLM; or the pipeline has no such encoding, or
+            fewer layers.
     """
     if not isinstance(spec, EngineSide):
         if not spec.path.exists():
@@ -276,8 +278,13 @@ def require_side(spec: SideSpec, options: RunOptions) -> None:
     name = _name_of(spec, options)
     if _is_file(name):
         check_oracle_file(name)
-    else:
-        find_oracle(name)
+        return
+    refuse_early(
+        find_oracle(name),
+        encoding=options.encoding,
+        device=options.device,
+        num_hidden_layers=options.num_hidden_layers,
+    )
 
 
 def with_prompts_of(options: RunOptions, dump: Dump) -> RunOptions:

@@ -13,8 +13,8 @@ from typing import Generic, TypeVar
 
 from comparison.schema.diagnosis import Diagnosis, Guilty, Judgement
 from diagnosis.capture_plan import CapturePlan, FinePass, suspects_of
+from diagnosis.finding import Finding
 from diagnosis.sketch_pass import SketchedSuspects
-from diagnosis.vote import Finding
 
 DEFAULT_MAX_BYTES = 8 * 10**9
 # Whole layers of clean dumps were at most 1.62 times rounding in float32, and faulty ones thinned

@@ -3,39 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from dataclasses import replace
 
 import numpy as np
 
 from comparison.schema.diagnosis import Diagnosis, Judgement
 from comparison.schema.outcome import Side
-from diagnosis.checks import Check
+from diagnosis.check import Check
+from diagnosis.finding import Finding
 from diagnosis.rounding import widened
 from diagnosis.sentence import capitalised
 
-if TYPE_CHECKING:
-    from diagnosis.drill.drill import Drill
-    from diagnosis.repro.repro import Repro
-
 _ONE_ERROR = 0.1  # relative distance of two errors that are taken for the same
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
-    """A diagnosis with the checks that found its guilty modules.
-
-    Attributes:
-        diagnosis: of one candidate.
-        guilty: by the reference's tensor name; empty where nothing was replayed.
-        drill: looks below the first guilty module; None where there is none.
-        repro: the fault by itself, or why there is none; None where that was not asked for.
-    """
-
-    diagnosis: Diagnosis
-    guilty: dict[str, Check]
-    drill: Drill | None = None
-    repro: Repro | str | None = None
 
 
 def vote(findings: Sequence[Finding]) -> Diagnosis:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from comparison.numerics.dtypes import Array
-from diagnosis.checks import Check
+from diagnosis.check import Check
 from diagnosis.guilt import worst
 from diagnosis.rounding import Floor, excess_error
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -14,34 +14,46 @@ from diagnosis.causes.region import Region
 from diagnosis.causes.search import Explanation, explain
 from diagnosis.causes.table import SIGNS, TRIALS
 from diagnosis.causes.trying import CANNOT_RUN, Finding
-from diagnosis.checks import Check, Checker
+from diagnosis.check import Check
+from diagnosis.checks import Checker
 
 # What other weights may look like from behind.
 _OF_OUTPUTS = frozenset({"scale", "bias"})
 _RECORDED = 0.95  # a weight that differs by its recorded values, of a module that is wrong
 
 
-def cause_of(checker: Checker, checks: Sequence[Check], first: Check) -> Cause:
+def cause_of(
+    checker: Checker,
+    checks: Sequence[Check],
+    first: Check,
+    *,
+    ruled_out: Collection[str] = (),
+) -> Cause:
     """Say why a tensor is wrong by itself.
 
     Args:
         checker: holds the reference in float64, and the candidate's values.
         checks: all that was judged.
         first: the guilty tensor.
+        ruled_out: causes that something else disproves, so that no mere sign of them is named.
     """
     try:
-        return _sought(checker, checks, first)
+        return _sought(checker, checks, first, ruled_out)
     except CANNOT_RUN as error:  # the verdict stands without a cause, and says why there is none
         return Cause(evidence=f"cannot be explained, since its module cannot be run again: {error}")
 
 
-def _sought(checker: Checker, checks: Sequence[Check], first: Check) -> Cause:
+def _sought(
+    checker: Checker, checks: Sequence[Check], first: Check, ruled_out: Collection[str]
+) -> Cause:
     if np.iscomplexobj(first.candidate) or np.iscomplexobj(first.exact):
         return Cause(evidence="cannot be explained: its values are complex, and nothing is tried")
     region = Region(checker, checks, first)
     if not region.runs_by_itself and first.floor is not None:
         return Cause(evidence="the module cannot be run again by itself")
-    return named(explain(region, TRIALS, SIGNS))
+    found = explain(region, TRIALS, SIGNS)
+    left = tuple(sign for sign in found.signs if sign.cause not in ruled_out)
+    return named(replace(found, signs=left))
 
 
 def likelier(tried: Cause | None, recorded: Cause | None) -> Cause:
@@ -74,7 +86,7 @@ def named(found: Explanation) -> Cause:
         )
     nearest = "" if found.nearest is None else f"; the nearest: it {found.nearest.says}"
     return Cause(
-        evidence=f"does none of the {found.tried} things that were tried{nearest}",
+        evidence=f"gives what none of the {found.tried} things that were tried gives{nearest}",
         unexplained=found.unexplained,
     )
 

@@ -23,7 +23,8 @@ from diagnosis.causes.module_calls import (
     run_call,
 )
 from diagnosis.causes.routed import as_judged
-from diagnosis.checks import Check, Checker
+from diagnosis.check import Check
+from diagnosis.checks import Checker
 from diagnosis.guilt import is_guilty
 from diagnosis.replay.float64_mode import LongestSum, float64_throughout
 from diagnosis.replay.module_watch import module_of, watched

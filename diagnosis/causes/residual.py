@@ -19,7 +19,7 @@ from diagnosis.rounding import widened
 
 if TYPE_CHECKING:
     from diagnosis.causes.region import Region
-    from diagnosis.checks import Check
+    from diagnosis.check import Check
 
 _MOST_PARTS = 10
 _EXACT = 1e-5  # relative; the candidate's own rounding is below that

@@ -18,7 +18,7 @@ from comparison.numerics.dtypes import Array
 from diagnosis.expert_choices import by_id, in_order_of
 
 if TYPE_CHECKING:
-    from diagnosis.checks import Check
+    from diagnosis.check import Check
 
 
 def as_judged(

@@ -15,7 +15,8 @@ from functools import cached_property
 from comparison.schema.diagnosis import Operation
 from comparison.store.dump import Dump
 from diagnosis.causes.region import Region
-from diagnosis.checks import Check, Checker
+from diagnosis.check import Check
+from diagnosis.checks import Checker
 from diagnosis.drill.dump import OperationValues, operations_of
 from diagnosis.drill.flow import Flow
 from diagnosis.drill.pairing import Pairs

@@ -12,9 +12,9 @@ from comparison.schema.outcome import Side
 from comparison.store.dump import Dump
 from diagnosis.drill.drill import Drill
 from diagnosis.drill.dump import covers, module_globs, operations_of, with_inside
+from diagnosis.finding import Finding
 from diagnosis.side_runs import RunOptions, run_side
 from diagnosis.sides import EngineSide, SideSpec
-from diagnosis.vote import Finding
 
 OFF = "off"
 

@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 from comparison.schema.errors import EngineError
 from oracles.oracle import PipelineOracle
+from test_common.debug_context import debug_context
 from test_common.debug_options import DebugOptions
-from test_common.debug_run import debug_context, resolve_device
 from test_common.oracle_errors import checked_result, oracle_errors
 from test_common.pipelines import TorchModelAndDataProcessor
 from test_common.progress import stage
+from test_common.run_device import resolve_device
 from test_common.streamed_model import streamed_weights
 
 if TYPE_CHECKING:

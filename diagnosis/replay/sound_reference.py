@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from diagnosis.checks import Check
+from diagnosis.check import Check
 from diagnosis.replay.reference_calls import ReferenceCall
 
 if TYPE_CHECKING:
@@ -26,10 +26,20 @@ def unsound(
     """
     if calls and not _repeats(model, calls[0]):
         yield "the reference gives other values when it is run again on the same inputs"
+    yield from _no_numbers(checks)
+
+
+def _no_numbers(checks: Sequence[Check]) -> Iterator[str]:
+    """Say where the reference gives no numbers, and whether it was given some by the candidate."""
+    who = "the reference itself gives values that are no numbers"
     for check in checks:
-        if check.floor is not None and not check.is_input and np.isnan(check.exact).any():
-            yield f"the reference itself gives values that are no numbers, first at {check.name}"
+        if check.floor is None or check.is_input:
+            continue
+        if np.isnan(check.exact).any():
+            yield f"{who}, first at {check.name}"
             return
+        if np.isnan(check.candidate).any():
+            who = "on the candidate's values that are no numbers the reference gives none either"
 
 
 def _repeats(model: torch.nn.Module, call: ReferenceCall) -> bool:

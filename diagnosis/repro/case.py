@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from diagnosis.checks import Check
+from diagnosis.check import Check
 from diagnosis.guilt import limits_of
 from diagnosis.location import bad_places
 from diagnosis.rounding import rounding_floor
@@ -44,6 +44,23 @@ class Case:
     def size_bytes(self) -> int:
         """Bytes of all tensors."""
         return sum(tensor.numel() * tensor.element_size() for tensor in self.tensors.values())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Repro:
+    """A fault that its script was seen to show.
+
+    Attributes:
+        case: what the script is given.
+        config: the model's configuration, cleaned.
+        measured: what the script found, as `measurements_of` has it.
+        versions: what ran, as `versions_of` has it.
+    """
+
+    case: Case
+    config: Mapping[str, Any]
+    measured: Mapping[str, Mapping[str, Any]]
+    versions: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

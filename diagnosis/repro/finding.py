@@ -8,8 +8,8 @@ from dataclasses import replace
 from comparison.schema.diagnosis import Diagnosis
 from comparison.schema.manifest import Manifest
 from diagnosis.diff_options import DiffOptions
+from diagnosis.finding import Finding
 from diagnosis.repro.repro import repro_of, write_repro
-from diagnosis.vote import Finding
 
 
 def cut_out(

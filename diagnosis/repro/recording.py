@@ -14,7 +14,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from diagnosis.checks import Check, Checker
+from diagnosis.check import Check
+from diagnosis.checks import Checker
 from diagnosis.replay.float64_mode import LongestSum, float64_throughout
 from diagnosis.replay.module_watch import module_of, watched
 from diagnosis.replay.pinned_replay import Pinning

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -17,12 +17,14 @@ from comparison.schema.errors import UnwritableOutputError
 from comparison.schema.manifest import Manifest
 from comparison.schema.outcome import Side
 from comparison.store.atomic_file import write_text
-from diagnosis.checks import Check, Checker
+from diagnosis.check import Check
+from diagnosis.checks import Checker
 from diagnosis.replay.module_watch import module_of
 from diagnosis.repro.case import (
     Case,
     Kept,
     NoReproError,
+    Repro,
     around_the_first,
     require_small,
     up_to_the_first,
@@ -35,29 +37,12 @@ from diagnosis.repro.recording import record, tensor_leaves
 from diagnosis.repro.report import report_of, title_of, versions_of
 
 if TYPE_CHECKING:
-    from diagnosis.vote import Finding
+    from diagnosis.finding import Finding
 
 REPRO_FILES = frozenset(
     {"REPORT.md", "config.json", "repro.py", "tensors.safetensors", "versions.json"}
 )
 _SOUND = 1e-6  # as the script has it
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Repro:
-    """A fault that its script was seen to show.
-
-    Attributes:
-        case: what the script is given.
-        config: the model's configuration, cleaned.
-        measured: what the script found, as `measurements_of` has it.
-        versions: what ran, as `versions_of` has it.
-    """
-
-    case: Case
-    config: Mapping[str, Any]
-    measured: Mapping[str, Mapping[str, Any]]
-    versions: Mapping[str, Any] = field(default_factory=dict)
 
 
 def require_new_folder(folder: Path | None, *, overwrite: bool = False) -> None:

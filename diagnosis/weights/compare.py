@@ -85,6 +85,7 @@ class _Comparing:
         self._findings: list[WeightFinding] = []
         self._conventions: list[WeightFinding] = []
         self._absent: list[str] = []
+        self._same: list[str] = []
         self._unknown = 0
 
     def result(self) -> WeightComparison:
@@ -96,6 +97,7 @@ class _Comparing:
             conventions=tuple(self._conventions),
             absent=tuple(self._absent),
             equal=len(self._mine) - odd,
+            same=tuple(self._same),
             not_compared=tuple(self._unreadable()),
         )
 
@@ -113,7 +115,9 @@ class _Comparing:
             self._unknown += 1
         elif part is None or theirs is None or theirs.shape != ours.shape:
             self._judge_by_value(weight)
-        elif not same_lines(ours, theirs):
+        elif same_lines(ours, theirs):
+            self._same.append(weight.name)
+        else:
             self._judge_against(weight, part, ours, theirs)
 
     def _judge_by_value(self, weight: WeightSketch) -> None:

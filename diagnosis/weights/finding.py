@@ -52,6 +52,8 @@ class WeightComparison:
         absent: the reference's weights of which the candidate shows nothing, neither by name nor
             by value: not used by it, folded into another one, or never read.
         equal: how many of the reference's weights the candidate has.
+        same: which of them it has with equal values under the name that means the same; by the
+            reference's names.
         not_compared: weights of either side without values, each with its reason.
     """
 
@@ -59,6 +61,7 @@ class WeightComparison:
     conventions: tuple[WeightFinding, ...] = ()
     absent: tuple[str, ...] = ()
     equal: int = 0
+    same: tuple[str, ...] = ()
     not_compared: tuple[str, ...] = ()
 
 

@@ -114,6 +114,21 @@ def weight_cause(
     return None
 
 
+def ruled_out(weights: WeightComparison | None, module: str) -> frozenset[str]:
+    """Return the causes that cannot be: other weights, where a module's are the reference's.
+
+    Args:
+        weights: what both sides loaded; None where one of them does not tell.
+        module: by the reference's name.
+    """
+    if weights is None:
+        return frozenset()
+    odd = [item.module for item in (*weights.findings, *weights.conventions)]
+    odd += map(owner_of, weights.absent)
+    same = module in map(owner_of, weights.same) and module not in odd
+    return frozenset({_OTHER_CAUSE, "tied_weights"}) if same else frozenset()
+
+
 def _cause_id(finding: WeightFinding) -> str:
     if finding.kind in _OF_BIASES and all(name.endswith(".bias") for name in finding.reference):
         return "bias"

@@ -15,9 +15,10 @@ import torch
 
 from comparison.store.dump import open_dump
 from diagnosis.diagnose import DiagnoseOptions, find
+from diagnosis.finding import Finding
 from diagnosis.module_dump import ModuleInputs, calls_of, dump_module
-from diagnosis.repro.repro import Repro, repro_of, write_repro
-from diagnosis.vote import Finding
+from diagnosis.repro.case import Repro
+from diagnosis.repro.repro import repro_of, write_repro
 from tests.test_common.tiny_models import ROWS, tiny_llama
 
 Plant = Callable[[Any], None]

@@ -20,8 +20,8 @@ from comparison.store.dump import open_dump
 from diagnosis.diff_models import DiffOptions, diff_models
 from diagnosis.drill.dump import module_globs
 from diagnosis.drill.sides import DrillPlan, drilled
+from diagnosis.finding import Finding
 from diagnosis.module_dump import ModuleInputs, dump_module
-from diagnosis.vote import Finding
 from tests.test_common.tiny_models import tiny_llama
 
 _ROWS = [list(range(3, 16)), [7, 9, 2, 30, 31, 5, 8, 4, 11]]

@@ -16,14 +16,18 @@ def dumped(folder: Path) -> None:
 
 
 def test_earlier_dumps_go_and_everything_else_stays(tmp_path: Path) -> None:
-    names = ("reference", "candidate", "candidate2-fine", "reference-of-candidate-fine", "other")
+    names = ["reference", "candidate", "candidate2-fine", "reference-of-candidate-fine", "other"]
+    names += ["reference-sketch", "candidate-sketch"]
     for name in names:
         dumped(tmp_path / name)
     (tmp_path / "candidate" / "notes.txt").write_text("mine")
     with pytest.raises(UnwritableOutputError, match="--overwrite replaces the dumps"):
         check_output(tmp_path, overwrite=False)
     check_output(tmp_path, overwrite=True)
-    clear_earlier(tmp_path, besides="reference")
+    clear_earlier(tmp_path, besides=["reference", "reference-sketch"])
+    kept = ["candidate", "other", "reference", "reference-sketch"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == kept
+    clear_earlier(tmp_path, besides=["reference"])
     assert sorted(path.name for path in tmp_path.iterdir()) == ["candidate", "other", "reference"]
     assert [path.name for path in (tmp_path / "candidate").iterdir()] == ["notes.txt"]
     assert (tmp_path / "reference" / "manifest.json").is_file()

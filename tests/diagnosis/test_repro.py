@@ -19,7 +19,8 @@ from comparison.schema.errors import UnwritableOutputError
 from diagnosis.diff_models import DiffOptions, diff_models
 from diagnosis.repro import case as repro_case
 from diagnosis.repro import leaf as repro_leaf
-from diagnosis.repro.repro import Repro, write_repro
+from diagnosis.repro.case import Repro
+from diagnosis.repro.repro import write_repro
 from tests.diagnosis.planted_repros import (
     Plant,
     embedding,

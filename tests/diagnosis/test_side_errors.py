@@ -44,6 +44,19 @@ def test_a_reference_that_raises_is_named_with_its_module() -> None:
     assert str(error.value) == f"the replay of the reference, in {UP}: LookupError: shape [3, 5]"
 
 
+def test_a_candidate_that_leaves_python_is_no_agreement() -> None:
+    model = tiny_llama()
+    other = copy.deepcopy(model)
+
+    def forward(given: torch.Tensor) -> torch.Tensor:
+        raise SystemExit(0)
+
+    other.model.layers[1].mlp.up_proj.forward = forward
+    with pytest.raises(EngineError) as error:
+        diff_models(model, other, ROWS)
+    assert str(error.value) == f"the candidate, in {UP}: SystemExit: 0"
+
+
 def _run_by_an_oracle(module: torch.nn.Module) -> None:
     with side_errors("side"):
         try:

@@ -85,6 +85,15 @@ def test_no_number_in_the_candidate_is_no_bias() -> None:
     assert "nan of the tensor's size" not in found.sentence
 
 
+def test_no_number_that_only_the_candidate_makes_is_not_the_references_own() -> None:
+    found = diagnosed(Base(), lambda m: m.a.bias[3].fill_(float("nan")))
+    told = [text for text in found.missing if "no numbers" in text]
+    assert told == [
+        "on the candidate's values that are no numbers the reference gives none either, first at "
+        "model.b-output"
+    ]
+
+
 def test_reference_that_does_not_repeat_is_no_agreement() -> None:
     found = diagnosed(Noisy(), lambda m: None)
     assert found.verdict is Judgement.INCONCLUSIVE

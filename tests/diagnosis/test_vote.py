@@ -11,9 +11,10 @@ from comparison.schema.diagnosis import Judgement
 from comparison.schema.outcome import Side
 from comparison.store.dump import open_dump
 from diagnosis.diagnose import find
+from diagnosis.finding import Finding
 from diagnosis.module_dump import ModuleInputs, calls_of, dump_module
 from diagnosis.sentence import named
-from diagnosis.vote import Finding, vote
+from diagnosis.vote import vote
 from tests.test_common.tiny_models import ROWS, tiny_llama
 
 INPUTS = ModuleInputs.of(ROWS, num_steps=2, encoder=False)

@@ -173,6 +173,24 @@ def test_noise_on_a_weight_is_no_grid(reference: LlamaForCausalLM) -> None:
     assert (found.id, found.residual) == ("weights", None), found
 
 
+def test_noise_behind_a_weight_that_is_the_same_is_no_other_weight(
+    reference: LlamaForCausalLM,
+) -> None:
+    def plant(model: Any) -> None:
+        layer = model.model.layers[1].mlp.down_proj
+        generator = torch.Generator().manual_seed(5)
+
+        def forward(x: torch.Tensor) -> torch.Tensor:
+            y = functional.linear(x, layer.weight, layer.bias)
+            return y + 0.01 * torch.randn(y.shape, generator=generator)
+
+        layer.forward = forward
+
+    found = cause_of(reference, plant)
+    assert found.id == "unknown", found
+    assert "things that were tried gives" in found.evidence
+
+
 def test_output_that_was_never_written_lacks_its_bias(reference: LlamaForCausalLM) -> None:
     def plant(model: Any) -> None:
         layer = model.model.layers[1].mlp.gate_proj
