@@ -16,6 +16,7 @@ from comparison.schema.outcome import Compared, Metrics, Shape
 from comparison.schema.tensor_entry import TensorEntry
 from comparison.schema.tolerance import Tolerance
 from comparison.store.dump import open_dump
+from comparison.store.mapping_guard import mappings_guarded
 
 DETAILS = 64
 _JUMP = 10.0  # times the greatest distance before: kept, since a fault may lie there
@@ -47,11 +48,12 @@ def compare_with_details(
     """
     options = options or CompareOptions()
     keeper = DetailKeeper(tolerance=options.tolerance, named=named)
-    result = compare(reference, candidate, options, look=keeper.look, progress=progress)
-    if not keeper.details():  # as of sketches, which show nothing in small
-        return result, {}
-    keeper.sizes = sizes_of(*(open_dump(path).manifest for path in (reference, candidate)))
-    return result, keeper.details()
+    with mappings_guarded():  # what is kept is read once more
+        result = compare(reference, candidate, options, look=keeper.look, progress=progress)
+        if keeper.is_empty:  # as of sketches, which show nothing in small
+            return result, {}
+        keeper.sizes = sizes_of(*(open_dump(path).manifest for path in (reference, candidate)))
+        return result, keeper.details()
 
 
 def key_of(pair: Pair) -> PairKey:
@@ -88,6 +90,11 @@ class DetailKeeper:
         self._kept.append((rank, -self._seen, pair, aligned))
         if len(self._kept) > 2 * self.limit:
             self._drop()
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no pair was kept."""
+        return not self._kept
 
     def details(self) -> Details:
         """Reduce what was kept."""

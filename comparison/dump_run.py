@@ -26,11 +26,11 @@ from comparison.numerics.metrics import measure_blocks
 from comparison.pair_reader import PairReader, ReadPair
 from comparison.schema.comparison import Comparison, DumpSummary, Pair, Unpaired, Unreadable
 from comparison.schema.errors import BadInputError
-from comparison.schema.manifest import Padding
 from comparison.schema.outcome import NotComparable, Outcome, ShapeDiffers, Side
 from comparison.schema.tolerance import Tolerance
 from comparison.store.dump import Dump
 from comparison.store.file_stamp import FileStamps
+from comparison.store.mapping_guard import take_mapping_error
 
 Progress = Callable[[int, int, int], None]
 Look = Callable[[Pair, Aligned], None]
@@ -69,6 +69,7 @@ class DumpRun:
             _engine(candidate, options.candidate_engine),
         )
         self._order_known = reference.order_known or candidate.order_known
+        self._layouts = _layout(reference, candidate), _layout(candidate, reference)
         self._reader = PairReader(reference, candidate)
         self._kernel = _load_kernel(options.kernels, (reference, candidate))
         self.bytes_read = 0
@@ -95,6 +96,16 @@ class DumpRun:
         Raises:
             UnknownBlocksError: one side is split over ranks, and does not tell how it joins.
         """
+        pair, aligned = self._compare(planned)
+        error = take_mapping_error()
+        if error is not None and not isinstance(pair.outcome, NotComparable):
+            pair = replace(pair, outcome=NotComparable(reason=str(error)))
+        elif self._look is not None and aligned is not None:
+            self._look(pair, aligned)
+        return pair
+
+    def _compare(self, planned: PlannedPair) -> tuple[Pair, Aligned | None]:
+        """Compare one pair, as if no mapped file ever became shorter."""
         reference_shape = candidate_shape = None
         adjustments: tuple[str, ...] = ()
         aligned: Aligned | ShapeDiffers | NotComparable | None = None
@@ -125,9 +136,7 @@ class DumpRun:
             candidate_shape=candidate_shape,
             adjustments=adjustments,
         )
-        if self._look is not None and isinstance(aligned, Aligned):
-            self._look(pair, aligned)
-        return pair
+        return pair, aligned if isinstance(aligned, Aligned) else None
 
     def _align_pair(
         self, read: ReadPair, planned: PlannedPair
@@ -136,7 +145,15 @@ class DumpRun:
         if not isinstance(whole, Aligned) or read.split_by is None:
             return whole
         pieces = [self.align(*piece, planned) for piece in read.pieces]
-        return join_aligned(whole, pieces, axis=read.axis)
+        joined = join_aligned(whole, pieces)
+        return joined if joined is not None else self._align_in_memory(read, planned)
+
+    def _align_in_memory(
+        self, read: ReadPair, planned: PlannedPair
+    ) -> Aligned | ShapeDiffers | NotComparable:
+        if not read.pieces:
+            return NotComparable(reason="the parts of the ranks do not line up one by one")
+        return self.align(*read.joined(), planned)
 
     def align(
         self, reference: Array, candidate: Array, planned: PlannedPair
@@ -148,22 +165,11 @@ class DumpRun:
             candidate: the same of the candidate's.
             planned: which tensors they are of.
         """
-        lengths = _lengths(self._reference), _lengths(self._candidate)
         return align_arrays(
             reference,
             candidate,
-            reference_layout=Layout(
-                padding=_padding(self._reference),
-                lengths=lengths[0] or lengths[1],
-                step=planned.reference.step,
-                skipped=skipped_tokens(self._reference),
-            ),
-            candidate_layout=Layout(
-                padding=_padding(self._candidate),
-                lengths=lengths[1] or lengths[0],
-                step=planned.candidate.step,
-                skipped=skipped_tokens(self._candidate),
-            ),
+            reference_layout=_at_step(self._layouts[0], planned.reference.step),
+            candidate_layout=_at_step(self._layouts[1], planned.candidate.step),
             allow_reshape=self._options.allow_reshape,
         )
 
@@ -246,18 +252,25 @@ class DumpRun:
 
 def _load_kernel(folder: Path | None, dumps: tuple[Dump, Dump]) -> FusedKernel | None:
     """Load the compiled code, if the dumps are large enough to gain by it."""
-    if folder is None:
+    if folder is None or not _hold(dumps, WORTH_LOADING_BYTES):
         return None
-    paths = {entry.path for dump in dumps for entry in dump.entries}
+    kept = FusedKernel.load(folder, compile_anew=False)
+    if kept is not None or not _hold(dumps, WORTH_COMPILING_BYTES):
+        return kept
+    return FusedKernel.load(folder)
+
+
+def _hold(dumps: tuple[Dump, Dump], least_bytes: int) -> bool:
+    """Tell whether two dumps hold so much, each tensor counted as somewhat larger than it is."""
     size_bytes = sum(len(dump.entries) for dump in dumps) * TENSOR_BYTES
-    for path in paths:
-        if size_bytes >= WORTH_COMPILING_BYTES:
-            break
+    if size_bytes >= least_bytes:
+        return True
+    for path in {entry.path for dump in dumps for entry in dump.entries}:
         with suppress(OSError):  # told where it is read
             size_bytes += path.stat().st_size
-    if size_bytes < WORTH_LOADING_BYTES:
-        return None
-    return FusedKernel.load(folder, compile_anew=size_bytes >= WORTH_COMPILING_BYTES)
+        if size_bytes >= least_bytes:
+            return True
+    return False
 
 
 def _in_part(dump: Dump) -> bool:
@@ -273,13 +286,23 @@ def _engine(dump: Dump, given: str | None) -> str | None:
     return given or dump.engine
 
 
+def _layout(dump: Dump, other: Dump) -> Layout:
+    """Return how the rows of a dump's first step lie, as far as both manifests tell."""
+    return Layout(
+        padding=None if dump.manifest is None else dump.manifest.padding,
+        lengths=_lengths(dump) or _lengths(other),
+        step=0,
+        skipped=skipped_tokens(dump),
+    )
+
+
+def _at_step(layout: Layout, step: int) -> Layout:
+    return layout if layout.step == step else replace(layout, step=step)
+
+
 def _lengths(dump: Dump) -> tuple[int, ...]:
     return tuple(len(ids) for ids in _token_ids(dump))
 
 
 def _token_ids(dump: Dump) -> tuple[tuple[int, ...], ...]:
     return () if dump.manifest is None else tuple(row.token_ids for row in dump.manifest.rows)
-
-
-def _padding(dump: Dump) -> Padding | None:
-    return None if dump.manifest is None else dump.manifest.padding

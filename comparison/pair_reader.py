@@ -3,6 +3,8 @@
 from dataclasses import dataclass, replace
 from functools import partial
 
+import numpy as np
+
 from comparison.align.fused import FusedPart, slice_of_part
 from comparison.align.pairing import PlannedPair
 from comparison.align.shards import Split
@@ -32,10 +34,11 @@ class ReadPair:
     split_by: tuple[RankParts, TensorEntry, int] | None = None
     problem: Problem | None = None
 
-    @property
-    def axis(self) -> int:
-        """What the pieces are joined along, counted from the end."""
-        return -1 if self.split_by is None else self.split_by[2]
+    def joined(self) -> tuple[Array, Array]:
+        """Copy the pieces of each side into one array."""
+        axis = -1 if self.split_by is None else self.split_by[2]
+        reference, candidate = zip(*self.pieces, strict=True)
+        return np.concatenate(reference, axis=axis), np.concatenate(candidate, axis=axis)
 
     def note_joined(self) -> tuple[str, ...]:
         """Keep, and say, that the pieces were joined."""

@@ -10,6 +10,7 @@ from comparison.schema.comparison import Comparison, Pair, Unpaired
 from comparison.schema.errors import BadInputError
 from comparison.schema.outcome import Side
 from comparison.store.dump import Dump, open_dump
+from comparison.store.mapping_guard import mappings_guarded
 from comparison.store.sketch_dump import holds_sketches
 
 __all__ = ["CompareOptions", "Look", "Progress", "compare"]
@@ -43,9 +44,21 @@ def compare(
     """
     options = options or CompareOptions()
     if holds_sketches(reference) or holds_sketches(candidate):
-        from comparison.sketch_comparison import compare_sketches  # it builds on this module
+        from comparison.sketch_comparison import compare_sketches  # few dumps need it
 
         return compare_sketches(reference, candidate, options, progress=progress)
+    with mappings_guarded():
+        return _compare_tensors(reference, candidate, options, progress=progress, look=look)
+
+
+def _compare_tensors(
+    reference: Path,
+    candidate: Path,
+    options: CompareOptions,
+    *,
+    progress: Progress | None,
+    look: Look | None,
+) -> Comparison:
     run = DumpRun(*_open_both(reference, candidate), options, look)
     pairing = run.pair()
     pairs: list[Pair] = []

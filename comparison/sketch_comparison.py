@@ -27,6 +27,8 @@ from comparison.schema.estimate import Estimate, Estimated
 from comparison.schema.outcome import KindDiffers, NotComparable, Outcome, Shape, Side
 from comparison.schema.tensor_entry import TensorEntry
 from comparison.store.dump import Dump, open_dump
+from comparison.store.file_stamp import FileStamps
+from comparison.store.mapping_guard import mappings_guarded
 from comparison.store.sketch_dump import holds_sketches, open_sketches
 
 _NOTE = (
@@ -51,11 +53,14 @@ class SketchSide:
         """Give the sketch of a tensor.
 
         Raises:
-            BadInputError: its file cannot be read.
+            BadInputError: its file cannot be read, or changes meanwhile.
         """
         if self.sketches is not None:
             return self.sketches[entry]
-        return sketch_tensor(self.dump.read(entry))
+        files = FileStamps((entry.path,))
+        sketch = sketch_tensor(self.dump.read(entry))
+        files.check()
+        return sketch
 
 
 def open_side(path: Path) -> SketchSide:
@@ -98,7 +103,8 @@ def compare_sketches(
             problems.append(f"{side}: {error}")
     if problems:
         raise BadInputError("; ".join(problems))
-    return compare_sides(sides[0], sides[1], options or CompareOptions(), progress=progress)
+    with mappings_guarded():
+        return compare_sides(sides[0], sides[1], options or CompareOptions(), progress=progress)
 
 
 def compare_sides(
@@ -137,7 +143,7 @@ class _SketchRun(DumpRun):
         ]
         self._same_layout = layouts[0] is not None and layouts[0] == layouts[1]
 
-    def compare_pair(self, planned: PlannedPair) -> Pair:
+    def _compare(self, planned: PlannedPair) -> tuple[Pair, None]:
         """Estimate one pair; what goes wrong with it becomes its outcome."""
         shapes: tuple[Shape | None, Shape | None] = (None, None)
         adjustments: tuple[str, ...] = ()
@@ -151,7 +157,7 @@ class _SketchRun(DumpRun):
             outcome = NotComparable(reason=str(error))
         except MemoryError:
             outcome = NotComparable(reason="there is not enough memory to compare it")
-        return Pair(
+        pair = Pair(
             reference=planned.reference,
             candidate=planned.candidate,
             reason=planned.reason,
@@ -160,6 +166,7 @@ class _SketchRun(DumpRun):
             candidate_shape=shapes[1],
             adjustments=adjustments,
         )
+        return pair, None
 
     def notes(self) -> list[str]:
         return [*super().notes(), _NOTE]

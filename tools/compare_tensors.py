@@ -124,9 +124,11 @@ def compare_tensors(
 def _print_verdict(reference: Dump, candidate: Dump, compared: Comparison) -> Diagnosis:
     """Print the verdict of two dumps without a model."""
     from comparison.report.diagnosis_text import diagnosis_lines
+    from comparison.store.mapping_guard import mappings_guarded
     from diagnosis.two_dumps import diagnose_dumps
 
-    found = diagnose_dumps(reference, candidate, compared=compared)
+    with mappings_guarded():
+        found = diagnose_dumps(reference, candidate, compared=compared)
     print()
     for line in diagnosis_lines(found):
         print(line)

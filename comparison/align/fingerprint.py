@@ -17,6 +17,7 @@ from comparison.numerics.dtypes import Array
 _DIRECTIONS = 16
 _MOST_POSITIONS = 64  # of a row; more say no more
 _TINY = 1e-30
+_ROUNDING = 1e-12  # of a projection, relative to the greatest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +35,11 @@ class Fingerprint:
     @property
     def is_constant(self) -> bool:
         """Whether all positions, more than one, hold the same values."""
-        return len(self.values) > 1 and bool(np.all(self.values == self.values[0]))
+        # A product of matrices may round one row otherwise than the next.
+        with np.errstate(invalid="ignore"):
+            rounding = _ROUNDING * np.abs(self.values).max(initial=0.0)
+            alike = np.abs(self.values - self.values[:1]) <= rounding
+        return len(self.values) > 1 and bool(alike.all())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -106,7 +106,6 @@ class _Grouped:
     groups: dict[Key, list[TensorEntry]] = field(default_factory=dict)
     keys: dict[TensorEntry, Key] = field(default_factory=dict)
     places: dict[TensorEntry, Place] = field(default_factory=dict)
-    calls: Counter[CallKey] = field(default_factory=Counter)
 
     @classmethod
     def of(cls, side: Side, listing: Listing, *, other: Listing) -> "_Grouped":
@@ -114,7 +113,6 @@ class _Grouped:
         place = _place_function(listing.entries, other.entries)
         for entry in listing.entries:
             grouped.places[entry] = place(entry)
-            grouped.calls[grouped.call_key(entry)] += 1
             name = canonical_name(entry.name, engine=listing.engine, other=other.engine)
             if name is not None:
                 key = (grouped.places[entry], name)
@@ -122,7 +120,11 @@ class _Grouped:
                 grouped.groups.setdefault(key, []).append(entry)
         return grouped
 
-    def call_key(self, entry: TensorEntry) -> "CallKey":
+    def calls(self) -> Counter[CallKey]:
+        """Count the calls of each module in a step."""
+        return Counter(map(self.call_key, self.entries))
+
+    def call_key(self, entry: TensorEntry) -> CallKey:
         """Give what all calls of one module in a step have in common."""
         parsed = parse_tensor_name(entry.name)
         return self.places[entry], entry.name if parsed is None else str(replace(parsed, call=1))
@@ -167,6 +169,7 @@ class _Matcher:
         self._reference, self._candidate = reference, candidate
         self._alike = alike  # of one engine, or of none that is known
         self._across = across  # between two engines that are known and differ
+        self._calls = (reference.calls(), candidate.calls()) if across else (Counter(), Counter())
         self.pairs: list[PlannedPair] = []
         self._reasons: dict[TensorEntry, str] = {}
         self._used: dict[Side, set[TensorEntry]] = {side: set() for side in Side}
@@ -195,7 +198,8 @@ class _Matcher:
         if not self._across:
             return True
         own, other = self._reference, self._candidate
-        if own.calls[own.call_key(reference)] != other.calls[other.call_key(candidate)]:
+        calls = self._calls[0][own.call_key(reference)], self._calls[1][other.call_key(candidate)]
+        if calls[0] != calls[1]:
             return False  # the last call of one is held against the other's only one
         meanings = own.keys.get(reference), other.keys.get(candidate)
         if meanings == (None, None):
@@ -207,6 +211,8 @@ class _Matcher:
     ) -> None:
         left = _by_call(self._left(Side.REFERENCE, reference))
         right = _by_call(self._left(Side.CANDIDATE, candidate))
+        if not left and not right:
+            return
         untouched = len(left) == len(_by_call(reference)) and len(right) == len(_by_call(candidate))
         for calls, note in _match_calls(list(left), list(right), by_number=not untouched):
             pair = _choose(left[calls[0]], right[calls[1]])

@@ -72,14 +72,18 @@ def canonical_name(name: str, *, engine: str | None, other: str | None) -> Canon
         None for a tensor that has no counterpart of one meaning on the other engine.
     """
     parsed = parse_tensor_name(name)
-    if parsed is None:
-        return CanonicalName(module=name, side="", slot="")
     across = None not in (engine, other) and engine != other
+    if parsed is None:  # operations are numbered by each engine as it runs them
+        return None if across and is_operation_name(name) else _as_it_is(name)
     module = canonical_module(parsed.module)
     if parsed.side == "output":
         return _output(parsed, module, engine=engine, across=across)
     slot = _input_slot(parsed, module, engine) if across else parsed.slot or "0"
     return None if slot is None else CanonicalName(module=module, side="input", slot=slot)
+
+
+def _as_it_is(name: str) -> CanonicalName:
+    return CanonicalName(module=name, side="", slot="")
 
 
 def differs_by_engine(name: str) -> bool:

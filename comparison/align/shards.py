@@ -9,7 +9,7 @@ import numpy as np
 from comparison.align.rows import Aligned
 from comparison.numerics.blocks import CHUNK_ELEMENTS, Block
 from comparison.numerics.dtypes import Array
-from comparison.schema.outcome import NotComparable, Outcome, Shape
+from comparison.schema.outcome import Outcome, Shape
 from comparison.schema.tensor_names import parse_tensor_name
 
 # What each rank fuses by itself: its part holds this many blocks of one size.
@@ -124,32 +124,34 @@ class JoinedBlocks(Sequence[Block]):
                 )
 
 
-def join_aligned(
-    whole: Aligned, pieces: Sequence[Aligned | Outcome], *, axis: int
-) -> Aligned | NotComparable:
+def join_aligned(whole: Aligned, pieces: Sequence[Aligned | Outcome]) -> Aligned | None:
     """Join what was aligned piece by piece.
 
     Args:
         whole: how the whole tensors line up; its blocks may hold a stand-in.
-        pieces: how the pieces line up, in their order along the axis.
-        axis: what they are split along, counted from the end.
+        pieces: how the pieces line up, in their order along the axis that they are split by. Where
+            heads and tokens were swapped, that axis lies elsewhere than in the files.
+
+    Returns:
+        The whole, a stretch at a time; None where it cannot be put together so, as with as many
+        heads as tokens.
     """
-    fitting = [
-        piece for piece in pieces if isinstance(piece, Aligned) and _fits(piece, whole, axis)
-    ]
-    width = sum(piece.shape[axis] for piece in fitting)
-    if not fitting or len(fitting) < len(pieces) or width != whole.shape[axis]:
-        return NotComparable(reason="the parts of the ranks do not line up one by one")
+    fitting = [piece for piece in pieces if isinstance(piece, Aligned)]
+    axes = {_axis_of_parts(whole, piece) for piece in fitting}
+    axis = axes.pop() if len(axes) == 1 and len(fitting) == len(pieces) else None
+    if axis is None or sum(piece.shape[axis] for piece in fitting) != whole.shape[axis]:
+        return None
     blocks = JoinedBlocks(fitting, axis=axis)
     return Aligned(blocks=blocks, shape=whole.shape, adjustments=whole.adjustments)
 
 
-def _fits(piece: Aligned, whole: Aligned, axis: int) -> bool:
+def _axis_of_parts(whole: Aligned, piece: Aligned) -> int | None:
+    """Find the one axis, counted from the end, in which a piece is smaller than the whole."""
     if len(piece.shape) != len(whole.shape) or len(piece.blocks) != len(whole.blocks):
-        return False
-    at = len(whole.shape) + axis
-    apart = [shape[:at] + shape[at + 1 :] for shape in (piece.shape, whole.shape)]
-    return apart[0] == apart[1]
+        return None
+    sizes = enumerate(zip(piece.shape, whole.shape, strict=True))
+    smaller = [at - len(whole.shape) for at, (own, all_of_it) in sizes if own != all_of_it]
+    return smaller[0] if len(smaller) == 1 else None
 
 
 def _stretches(shape: Shape, axis: int) -> Iterator[tuple[tuple[int | slice, ...], int]]:

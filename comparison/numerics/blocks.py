@@ -64,6 +64,20 @@ def iterate_chunks(blocks: Sequence[Block]) -> Iterator[Chunk]:
             )
 
 
+def index_at(position: int, shape: Shape) -> Shape:
+    """Turn a row-major position into an index, as `numpy.unravel_index` does, but sooner.
+
+    Args:
+        position: of an element, from 0.
+        shape: without a 0.
+    """
+    index = []
+    for size in reversed(shape):
+        position, along = divmod(position, size)
+        index.append(along)
+    return tuple(reversed(index))
+
+
 def _pieces(shape: Shape) -> Iterator[tuple[Selection, int]]:
     """Give selections of at most CHUNK_ELEMENTS elements, each with its row-major position."""
     if math.prod(shape) <= CHUNK_ELEMENTS:

@@ -48,14 +48,11 @@ def _row(
     """Read one row of both sides, whichever block holds it."""
     if not index:  # a scalar or a single axis
         return _read_axis(blocks, columns)
-    for block in blocks:
-        local = index[0] - block.origin
-        if 0 <= local < block.reference.shape[0]:
-            place = (local, *index[1:])
-            sides = block.reference[place], block.candidate[place]
-            cut = slice(columns.start, columns.stop)
-            return _values(sides[0][cut]), _values(sides[1][cut])
-    raise IndexError(f"no block holds index {index}")
+    block = next(b for b in blocks if 0 <= index[0] - b.origin < b.reference.shape[0])
+    place = (index[0] - block.origin, *index[1:])
+    sides = block.reference[place], block.candidate[place]
+    cut = slice(columns.start, columns.stop)
+    return _values(sides[0][cut]), _values(sides[1][cut])
 
 
 def _read_axis(

@@ -87,6 +87,7 @@ def dtype_name(dtype: np.dtype[Any]) -> str:
         ) from None
 
 
+@cache
 def kind_of(dtype: np.dtype[Any]) -> Kind:
     """Tell the kind of a dtype.
 

@@ -7,9 +7,9 @@ order are left to NumPy.
 import ctypes
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 
 import numpy as np
 
@@ -25,9 +25,13 @@ from comparison.schema.tolerance import Tolerance
 MEASURING = KernelCode(
     name="measure_stretch",
     module="comparison.numerics.kernels",
-    sources=("kernels.py", "kernel_layout.py", "sums.py", "ulp.py"),
+    sources=(
+        *("kernels.py", "kernel_block.py", "kernel_widening.py", "kernel_layout.py"),
+        *("compiled.py", "sums.py", "ulp.py"),
+    ),
+    processor_features=("f16c",),
     arguments=(
-        *[ctypes.c_void_p] * 5,
+        *[ctypes.c_void_p] * 4,
         *[ctypes.c_int64] * 3,
         *[ctypes.c_void_p] * 7,
     ),
@@ -41,6 +45,7 @@ TENSOR_BYTES = 16 << 10
 # Sums are taken of so many elements, and then of these sums in order: the number of threads does
 # not change a result.
 _STRETCH = 1 << 17
+_SUMS_BYTES = 8 * SUMS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,15 +56,15 @@ class Stretch:
         start: row-major position of the first element of the block that it is of.
         begin: position of its first element in the block.
         is_piece: whether it is a piece of a row; else it is whole rows.
-        sums: [SUMS] float64, as `kernel_layout` tells them.
-        counts: [COUNTS] int64; positions count from `start`.
+        sums: SUMS numbers, as `kernel_layout` tells them.
+        counts: COUNTS numbers; positions count from `start`.
     """
 
     start: int
     begin: int
     is_piece: bool
-    sums: Array
-    counts: Array
+    sums: Sequence[float]
+    counts: Sequence[int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,36 +108,45 @@ class FusedKernel(LoadedCode):
         shape = block.reference.shape
         start = block.origin * math.prod(shape[1:])
         cuts = list(_cut(block.reference.size, shape[-1] if shape else 1, whole=len(shape) != 1))
-        sums, counts = np.empty((len(cuts), SUMS)), np.empty((len(cuts), COUNTS), np.int64)
-        first = _address(sums), _address(counts)
+        results = np.empty((len(cuts), SUMS + COUNTS))
+        first, step = _address(results), results.strides[0]
         sides = _Sides(block, _limits(block, tolerance, unit))
 
         def measure_cut(work: _Work, at: int) -> None:
-            results = first[0] + at * sums.strides[0], first[1] + at * counts.strides[0]
-            self._kernel.call(*sides.given(cuts[at]), *work.addresses, *results)
+            sums = first + at * step
+            self._kernel.call(*sides.given(cuts[at]), *work.addresses, sums, sums + _SUMS_BYTES)
 
         share(measure_cut, len(cuts), make_work=_Work)
+        counts = results[:, SUMS:].view(np.int64).tolist()
         return [
-            Stretch(
-                start=start,
-                begin=cut.begin,
-                is_piece=cut.is_piece,
-                sums=sums[at],
-                counts=counts[at],
-            )
-            for at, cut in enumerate(cuts)
+            Stretch(start=start, begin=cut.begin, is_piece=cut.is_piece, sums=sums, counts=counts)
+            for cut, sums, counts in zip(cuts, results[:, :SUMS].tolist(), counts, strict=True)
         ]
 
 
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """Arrays for many calls, and where they are."""
+
+    arrays: tuple[Array, ...]
+    addresses: tuple[int, ...]
+
+    @staticmethod
+    def of(*arrays: Array) -> "_Kept":
+        return _Kept(arrays, tuple(map(_address, arrays)))
+
+
 @cache
-def _forms_of(*names: str) -> tuple[Array, ...]:
-    """Return how to read the dtypes of both sides: numbers, tables and layouts."""
+def _forms_of(*names: str) -> _Kept:
+    """Return how to read the dtypes of both sides: numbers and tables."""
     forms = [form_of(name) or CodeForm() for name in names]
-    return (
-        np.array([form.number for form in forms]),
-        np.stack([form.table for form in forms]),
-        np.stack([form.layout for form in forms]),
-    )
+    numbers = np.array([form.number for form in forms])
+    return _Kept.of(numbers, np.stack([form.table for form in forms]))
+
+
+@lru_cache(maxsize=64)
+def _limits_of(rtol: float, atol: float, least: float) -> _Kept:
+    return _Kept.of(np.array([rtol, atol, least]))
 
 
 def _address(array: Array) -> int:
@@ -143,33 +157,34 @@ def _address(array: Array) -> int:
 class _Sides:
     """A block, as the compiled code takes it."""
 
-    def __init__(self, block: Block, limits: Array) -> None:
+    def __init__(self, block: Block, limits: _Kept) -> None:
         sides = block.reference, block.candidate
         forms = _forms_of(*(dtype_name(side.dtype) for side in sides))
-        self._arrays = (*sides, *forms, limits)  # which stay as long as their addresses here
-        *self._first, self._last = map(_address, self._arrays)
+        self._kept = (sides, forms, limits)  # which stay as long as their addresses here
+        self._first = (*map(_address, sides), *forms.addresses)
+        self._limits = limits.addresses
 
     def given(self, cut: _Cut) -> tuple[int, ...]:
         """Return the arguments for a stretch, but for memory to work in and results."""
-        return (*self._first, cut.begin, cut.end, cut.row, self._last)
+        return (*self._first, cut.begin, cut.end, cut.row, *self._limits)
 
 
 class _Work:
     """Memory of one thread to work in."""
 
     def __init__(self) -> None:
-        # [3, BLOCK] float64, [BLOCK] float32, [BLOCK] uint8 and [2] float64, one behind the other.
-        sizes = (3 * BLOCK * 8, BLOCK * 4, BLOCK, 2 * 8)
+        # [3, BLOCK] float64, [BLOCK] uint16, [BLOCK] uint8 and [2] float64, one behind the other.
+        sizes = (3 * BLOCK * 8, BLOCK * 2, BLOCK, 2 * 8)
         self._memory = np.empty(sum(sizes) // 8)
         begins = itertools.accumulate(sizes[:-1], initial=_address(self._memory))
         self.addresses = tuple(begins)
 
 
-def _limits(block: Block, tolerance: Tolerance | None, unit: UlpUnit | None) -> Array:
+def _limits(block: Block, tolerance: Tolerance | None, unit: UlpUnit | None) -> _Kept:
     least = 1.0 if unit is None else math.ldexp(1.0, unit.least)
     if tolerance is None or kind_of(block.reference.dtype) is not Kind.FLOAT:
-        return np.array([0.0, 0.0, least])  # integers have to be equal
-    return np.array([tolerance.rtol, tolerance.atol, least])
+        return _limits_of(0.0, 0.0, least)  # integers have to be equal
+    return _limits_of(tolerance.rtol, tolerance.atol, least)
 
 
 def _cut(size: int, row: int, *, whole: bool) -> Iterator[_Cut]:

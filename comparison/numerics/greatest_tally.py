@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from comparison.numerics.blocks import Block, Chunk
+from comparison.numerics.blocks import Block, Chunk, index_at
 from comparison.numerics.dtypes import Array, Kind
 from comparison.schema.outcome import Extreme, Scalar, Shape
 
@@ -50,14 +50,16 @@ class GreatestTally:
 
     def as_extreme(self, shape: Shape) -> Extreme:
         """Give it with its index in a shape."""
-        index = tuple(int(i) for i in np.unravel_index(self.position, shape))
         return Extreme(
-            value=self.value, index=index, reference=self.reference, candidate=self.candidate
+            value=self.value,
+            index=index_at(self.position, shape),
+            reference=self.reference,
+            candidate=self.candidate,
         )
 
 
 def _element(array: Array, position: int, kind: Kind) -> Scalar:
-    value = array[np.unravel_index(position, array.shape)]
+    value = array.item(position)
     if kind is Kind.COMPLEX:
         return complex(value)
     return float(value) if kind is Kind.FLOAT else int(value)

@@ -15,9 +15,7 @@ FAILED, FINITE, AT_ABSOLUTE, AT_RELATIVE, AT_ROW, AT_UNLIKE, CLASSES = range(7)
 COUNTS: Final = 13
 
 # How the elements of a side are widened.
-FLOAT32, BFLOAT16, SMALL_16, SMALL_8, BY_CODE, INT16, UINT16, INT32, UINT32 = range(9)
-# Where the parts of a small float's code are: see `kernels`.
-LAYOUT: Final = 7
+FLOAT32, BFLOAT16, FLOAT16, E5M2, E4M3FN, BY_CODE, INT16, UINT16, INT32, UINT32 = range(10)
 
 # Three buffers of float64 of this length are 24 KiB, what a first cache of 32 KiB holds.
 BLOCK: Final = 1024

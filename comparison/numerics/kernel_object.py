@@ -29,12 +29,14 @@ class KernelCode:
         module: a module that compiles its function `entry` when it is imported.
         sources: the files beside this one that the compiled code depends on.
         arguments: C types of what `entry` takes.
+        processor_features: what the processor must have, if it is of a kind that may lack it.
     """
 
     name: str
     module: str
     sources: tuple[str, ...]
     arguments: tuple[type[Any], ...]
+    processor_features: tuple[str, ...] = ()
 
 
 class KeptKernel:
@@ -108,6 +110,7 @@ def load_kernel(code: KernelCode, folder: Path, *, compile_anew: bool) -> KeptKe
         installed, or not for this NumPy or processor.
     """
     try:
+        _check_processor(code)
         path = folder / f"{code.name}-{_key(code)}"
         kept = _read(path)
         if kept is None:
@@ -115,6 +118,20 @@ def load_kernel(code: KernelCode, folder: Path, *, compile_anew: bool) -> KeptKe
         return None if kept is None else KeptKernel(*kept, arguments=code.arguments)
     except (ImportError, LookupError):
         return None
+
+
+def _check_processor(code: KernelCode) -> None:
+    """Refuse to compile what would call functions in the place of instructions.
+
+    Raises:
+        LookupError: the processor lacks something.
+    """
+    import llvmlite.binding as llvm
+
+    features = llvm.get_host_cpu_features()
+    for name in code.processor_features:
+        if not features.get(name, True):  # of other processors' features nothing is said
+            raise LookupError(f"the processor lacks {name}")
 
 
 def _key(code: KernelCode) -> str:

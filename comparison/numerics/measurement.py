@@ -78,30 +78,29 @@ class Measurement:
     def add_stretch(self, stretch: Stretch, block: Block) -> None:
         """Take in what was measured of a stretch of a block."""
         sums, counts = stretch.sums, stretch.counts
-        unlike = int(counts[layout.AT_UNLIKE])
+        unlike = counts[layout.AT_UNLIKE]
         self._tally.add_counts(
-            counts[layout.CLASSES :].tolist(), None if unlike < 0 else stretch.start + unlike
+            counts[layout.CLASSES :], None if unlike < 0 else stretch.start + unlike
         )
-        self._failed += int(counts[layout.FAILED])
+        self._failed += counts[layout.FAILED]
         if not counts[layout.FINITE]:
             return
-        self._elements += int(counts[layout.FINITE])
-        self._absolute_sum += float(sums[layout.ABSOLUTE])
-        self._sums.add_sums(*map(float, sums[layout.SQUARES : layout.PRODUCT + 1]))
-        absolute = float(sums[layout.PEAK_ABSOLUTE])
+        self._elements += counts[layout.FINITE]
+        self._absolute_sum += sums[layout.ABSOLUTE]
+        self._sums.add_sums(*sums[layout.SQUARES : layout.PRODUCT + 1])
+        absolute = sums[layout.PEAK_ABSOLUTE]
         exact = absolute if self._kind is Kind.FLOAT else int(absolute)
-        relative = float(sums[layout.PEAK_RELATIVE])
-        self._absolute.offer_one(exact, block, int(counts[layout.AT_ABSOLUTE]), self._kind)
-        self._relative.offer_one(relative, block, int(counts[layout.AT_RELATIVE]), self._kind)
+        self._absolute.offer_one(exact, block, counts[layout.AT_ABSOLUTE], self._kind)
+        relative = sums[layout.PEAK_RELATIVE]
+        self._relative.offer_one(relative, block, counts[layout.AT_RELATIVE], self._kind)
         start = stretch.start + stretch.begin
         if stretch.is_piece:
-            squares = float(sums[layout.SQUARES]), float(sums[layout.REFERENCE])
-            self._rows.add_piece(*squares, start=start)
+            self._rows.add_piece(sums[layout.SQUARES], sums[layout.REFERENCE], start=start)
         else:
             worst = math.sqrt(max(0.0, sums[layout.WORST_ROW]))
-            self._rows.add_worst(int(counts[layout.AT_ROW]), worst, start=stretch.start)
+            self._rows.add_worst(counts[layout.AT_ROW], worst, start=stretch.start)
         if self._unit is not None:
-            ulp = math.ldexp(float(sums[layout.PEAK_ULP]), self._unit.mantissa)
+            ulp = math.ldexp(sums[layout.PEAK_ULP], self._unit.mantissa)
             self._greatest_ulp = max(self._greatest_ulp, ulp)
 
     def _add_non_finite(self, differences: Differences, excluded: Array, start: int) -> None:

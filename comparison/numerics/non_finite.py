@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from comparison.numerics.blocks import index_at
 from comparison.numerics.dtypes import Array
 from comparison.schema.outcome import NonFiniteCounts, Shape
 
@@ -50,7 +51,7 @@ class NonFiniteTally:
         differing = ~(nan_both | classes["inf_same_sign"])
         if self._first_difference is None and differing.any():
             first = int(positions[int(np.argmax(differing))])
-            self._first_difference = tuple(int(i) for i in np.unravel_index(first, self.shape))
+            self._first_difference = index_at(first, self.shape)
 
     def add_counts(self, counts: Sequence[int], first_difference: int | None) -> None:
         """Add what was counted elsewhere.
@@ -59,11 +60,12 @@ class NonFiniteTally:
             counts: of each class, in the order of `NonFiniteCounts.counts`.
             first_difference: row-major position of the first unlike element; None for none.
         """
+        if not any(counts):
+            return
         for (name, _), count in zip(NonFiniteCounts().counts(), counts, strict=True):
             self._counts[name] = self._counts.get(name, 0) + count
         if self._first_difference is None and first_difference is not None:
-            index = np.unravel_index(first_difference, self.shape)
-            self._first_difference = tuple(int(i) for i in index)
+            self._first_difference = index_at(first_difference, self.shape)
 
     def counts(self) -> NonFiniteCounts:
         """Give the counts so far."""

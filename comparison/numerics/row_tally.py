@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from comparison.numerics.blocks import index_at
 from comparison.numerics.dtypes import Array
 from comparison.numerics.sums import SMALLEST_DENOMINATOR
 from comparison.schema.outcome import RowDistance, Shape
@@ -78,8 +79,9 @@ class RowTally:
         """Give the worst row, the first of equals."""
         self._close()
         number = self._number if self._value > 0 else 0
-        index = np.unravel_index(number, self._shape[:-1])
-        return RowDistance(index=tuple(int(i) for i in index), relative_l2=max(self._value, 0.0))
+        return RowDistance(
+            index=index_at(number, self._shape[:-1]), relative_l2=max(self._value, 0.0)
+        )
 
     def _add_rows(self, first: int, difference: Array, reference: Array, exponent: int) -> None:
         """Take in rows of which the first may have begun before, and the last may go on."""

@@ -85,7 +85,9 @@ def distance_of_rows(reference: TensorSketch, candidate: TensorSketch, rows: Row
     sizes = [math.sqrt(float(np.vdot(side[:, 0], side[:, 0]))) for side in (a, b)]
     apart = b[:, 1:] - a[:, 1:]
     floor = 2 * _ROUNDING * sum(sizes)
-    nearest = max(math.sqrt(float(np.sum((b[:, 0] - a[:, 0]) ** 2))) - floor, 0.0)
+    with np.errstate(invalid="ignore"):  # where both norms overflow, and so does the distance
+        norms = b[:, 0] - a[:, 0]
+    nearest = max(math.sqrt(float(np.sum(norms**2))) - floor, 0.0)
     if reference.shape[-1:] and _width(reference) > EXACT_WIDTH:
         squares = float(np.vdot(apart, apart)) / apart.shape[1]
         freedom = _freedom(apart, is_folded=reference.folded)

@@ -3,32 +3,19 @@
 Imported to compile it, and then alone; `statistics_kernel` calls what was compiled.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numba import carray, cfunc, njit, types
+from numba import carray, cfunc, types
 
+from comparison.numerics.compiled import ANY_ORDER, compiled
 from comparison.numerics.statistics_layout import CHUNK, NUMBERS
 
 _BLOCK = 512  # words, which stay in the processor's first cache
 _HALF = np.uint64(32)
-_ANY_ORDER = ("reassoc", "nsz", "contract")
-
-_Function = Callable[..., Any]
 
 
-def _compiled(*fastmath: str) -> Callable[[_Function], _Function]:
-    def compile_function(function: _Function) -> _Function:
-        result: _Function = njit(nogil=True, error_model="numpy", fastmath=set(fastmath) or False)(
-            function
-        )
-        return result
-
-    return compile_function
-
-
-@_compiled()
+@compiled()
 def chunk_statistics(
     words: Any, weights: Any, first: int, last: int, mixed: Any, numbers: Any
 ) -> None:
@@ -62,7 +49,7 @@ def chunk_statistics(
         numbers[chunk, 2], numbers[chunk, 3] = total, squares
 
 
-@_compiled()
+@compiled()
 def _product(words: Any, weights: Any) -> Any:
     found = np.uint64(0)
     for i in range(words.size):
@@ -71,7 +58,7 @@ def _product(words: Any, weights: Any) -> Any:
     return found
 
 
-@_compiled(*_ANY_ORDER)
+@compiled(*ANY_ORDER)
 def _sums(values: Any) -> Any:
     total, squares = np.float32(0), np.float32(0)
     for i in range(values.size):
@@ -81,7 +68,7 @@ def _sums(values: Any) -> Any:
     return total, squares
 
 
-@_compiled(*_ANY_ORDER, "nnan")  # with a NaN, nobody looks at what it gives
+@compiled(*ANY_ORDER, "nnan")  # with a NaN, nobody looks at what it gives
 def _ends(values: Any) -> Any:
     least, greatest = values[0], values[0]
     for i in range(values.size):

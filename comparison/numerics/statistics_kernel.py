@@ -15,7 +15,7 @@ from comparison.numerics.threads import share
 STATISTICS = KernelCode(
     name="chunk_statistics",
     module="comparison.numerics.statistics_code",
-    sources=("statistics_code.py", "statistics_layout.py"),
+    sources=("statistics_code.py", "statistics_layout.py", "compiled.py"),
     arguments=(
         *[ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p],
         *[ctypes.c_int64] * 2,

@@ -18,6 +18,12 @@ def share(task: Callable[[Work, int], None], count: int, *, make_work: Callable[
         count: number of tasks.
         make_work: makes what one thread works with.
     """
+    threads = 1 if count < _FEWEST_TASKS else min(usable_cores(), _MOST_THREADS)
+    if threads == 1:
+        alone = make_work()
+        for number in range(count):
+            task(alone, number)
+        return
     numbers = iter(range(count))
     lock = threading.Lock()
 
@@ -30,7 +36,6 @@ def share(task: Callable[[Work, int], None], count: int, *, make_work: Callable[
                 return
             task(own, number)
 
-    threads = 1 if count < _FEWEST_TASKS else min(usable_cores(), _MOST_THREADS)
     helpers = [threading.Thread(target=work) for _ in range(threads - 1)]
     for helper in helpers:
         helper.start()

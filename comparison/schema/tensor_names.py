@@ -8,6 +8,7 @@ a module is `<module>@<nnn>.<op>`, numbered within the call.
 import hashlib
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from urllib.parse import quote, unquote
 
 # Linux allows 255 bytes a name; the rest is for suffixes and temporary names.
@@ -44,6 +45,7 @@ class TensorName:
         return f"{self.module}{call}-{self.side}{slot}"
 
 
+@lru_cache(maxsize=1 << 16)  # asked for again and again while two dumps are paired
 def parse_tensor_name(name: str) -> TensorName | None:
     """Take a tensor name apart; None for names of another form, such as hand-saved ones."""
     match = _NAME.match(name)

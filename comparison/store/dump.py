@@ -27,6 +27,7 @@ from comparison.store.regular_file import kind_of_file
 from comparison.store.sketch_file import SKETCH_NAME
 from comparison.store.step_folder import ORDER_FILE_NAME, StepListing, list_step
 from comparison.store.tensor_file import TENSOR_SUFFIXES, list_file, read_tensor
+from comparison.store.weights_file import WEIGHTS_NAME, is_weights_record
 
 _STEP = re.compile(r"(?P<step>[0-9]{1,9})(?P<partial>\.partial)?")
 _RANK = re.compile(r"rank(?P<rank>[0-9]{1,9})")
@@ -86,8 +87,6 @@ class Dump:
     def _raw(self, entry: TensorEntry) -> RawTensor | None:
         if self.manifest is None or not self.manifest.raw_tensors:
             return None
-        if not entry.path.is_relative_to(self.path):
-            return None
         return self.manifest.raw_tensors.get(entry.path.relative_to(self.path).as_posix())
 
 
@@ -129,6 +128,11 @@ def _kind(path: Path) -> str | None:
 
 
 def _open_file(path: Path) -> Dump:
+    if path.name == WEIGHTS_NAME and is_weights_record(path):
+        raise BadInputError(
+            f"expected a file of tensors, found projections of a run's weights: {path}; name its "
+            "folder, and compare weights with diff_models"
+        )
     manifest, step = _surroundings(path.parent)
     entries = tuple(
         replace(entry, step=step, order=order)
@@ -249,20 +253,22 @@ def _marked(listing: StepListing, folder: Path, *, partial: bool) -> StepListing
 
 def _roots(path: Path) -> Iterator[tuple[int | None, Path]]:
     yield None, path
-    ranks = (
-        (int(match["rank"]), folder)
-        for folder in path.iterdir()
-        if (match := _RANK.fullmatch(folder.name)) and folder.is_dir()
-    )
-    yield from sorted(ranks)
+    yield from sorted((int(match["rank"]), folder) for match, folder in _folders(path, _RANK))
 
 
 def _step_folders(root: Path) -> list[tuple[int, Path, bool]]:
     return sorted(
         (int(match["step"]), folder, match["partial"] is not None)
-        for folder in root.iterdir()
-        if (match := _STEP.fullmatch(folder.name)) and folder.is_dir()
+        for match, folder in _folders(root, _STEP)
     )
+
+
+def _folders(path: Path, pattern: re.Pattern[str]) -> Iterator[tuple[re.Match[str], Path]]:
+    """Find the folders in a folder whose names have a form."""
+    for name in os.listdir(path):  # there may be thousands of files beside them
+        match = pattern.fullmatch(name)
+        if match and (path / name).is_dir():
+            yield match, path / name
 
 
 def _merge(

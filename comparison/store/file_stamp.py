@@ -26,8 +26,9 @@ class FileStamps:
             CorruptFileError: one has changed; the message names it.
         """
         for path, stamp in self._stamps.items():
-            if _stamp_at(path) != stamp:
-                raise changed_error(path)
+            now = _stamp_at(path)
+            if now != stamp:
+                raise changed_error(path, shorter=bool(now and stamp and now[1] < stamp[1]))
 
 
 def stamp_of(status: os.stat_result) -> Stamp:
@@ -35,10 +36,16 @@ def stamp_of(status: os.stat_result) -> Stamp:
     return status.st_ino, status.st_size, status.st_mtime_ns
 
 
-def changed_error(path: Path) -> CorruptFileError:
-    """Make the error for a file that someone wrote to meanwhile."""
+def changed_error(path: Path, *, shorter: bool = False) -> CorruptFileError:
+    """Make the error for a file that someone wrote to meanwhile.
+
+    Args:
+        path: the file.
+        shorter: whether it became shorter.
+    """
+    what = "became shorter" if shorter else "changed"
     return CorruptFileError(
-        f"{path}: expected one content from begin to end, but the file changed while it was read; "
+        f"{path}: expected one content from begin to end, but the file {what} while it was read; "
         "try again when nothing writes to it"
     )
 

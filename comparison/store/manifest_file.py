@@ -3,6 +3,7 @@
 import dataclasses
 import json
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +58,7 @@ def read_manifest(path: Path) -> Manifest:
 def _manifest(fields: JsonFields) -> Manifest:
     certificate = fields.optional("certificate", dict)
     raw_tensors: dict[str, Any] = fields.take("raw_tensors", dict, {})
+    rows = fields.records("rows", _row)
     return Manifest(
         engine=fields.text("engine"),
         versions=fields.text_table("versions"),
@@ -65,7 +67,7 @@ def _manifest(fields: JsonFields) -> Manifest:
         encoding=fields.text("encoding"),
         device=fields.text("device"),
         padding=_padding(fields),
-        rows=fields.records("rows", _row),
+        rows=rows,
         steps=fields.integer("steps", most=_MOST_STEPS),
         config=_free_object(fields, "config"),
         revision=fields.optional("revision", str),
@@ -82,7 +84,7 @@ def _manifest(fields: JsonFields) -> Manifest:
             for path, value in raw_tensors.items()
         },
         config_reads=_config_reads(fields),
-        stretches=_stretches(fields),
+        stretches=_stretches(fields, rows=len(rows)),
         observer_effect=fields.optional("observer_effect", float),
         schema_version=fields.integer("schema_version"),
     )
@@ -112,17 +114,22 @@ def _padding(fields: JsonFields) -> Padding:
     return Padding(value)
 
 
-def _stretches(fields: JsonFields) -> tuple[tuple[Stretch, ...], ...]:
+def _stretches(fields: JsonFields, *, rows: int) -> tuple[tuple[Stretch, ...], ...]:
     steps: list[Any] = fields.take("stretches", list, [])
     return tuple(
-        fields.inner({"step": step}, f"stretches[{number}]").records("step", _stretch)
+        fields.inner({"step": step}, f"stretches[{number}]").records(
+            "step", partial(_stretch, rows=rows)
+        )
         for number, step in enumerate(steps)
     )
 
 
-def _stretch(fields: JsonFields) -> Stretch:
+def _stretch(fields: JsonFields, *, rows: int) -> Stretch:
+    row = fields.integer("row")
+    if row >= rows:
+        raise fields.error(f"the number of one of {rows} row(s) as 'row'", row)
     return Stretch(
-        row=fields.integer("row"),
+        row=row,
         first=fields.integer("first"),
         count=fields.integer("count", least=1),
     )

@@ -11,12 +11,14 @@ from comparison.numerics.dtypes import Array
 from comparison.schema.errors import CorruptFileError, UnsupportedFormatError
 from comparison.schema.outcome import Shape
 from comparison.store.file_stamp import changed_error, stamp_of
+from comparison.store.mapping_guard import note_mapping
 from comparison.store.regular_file import open_regular
 
 # numpy's own limits.
 _MAX_RANK = 64
 _MAX_BYTES = 2**62
-# A file that becomes shorter while it is mapped ends the process (SIGBUS); small arrays are copied.
+# A file that becomes shorter while it is mapped ends the process where no guard is (SIGBUS), and
+# mapping takes longer than copying a little.
 MOST_COPIED_BYTES = 1 << 20
 
 
@@ -64,10 +66,12 @@ def map_open(
     if size_bytes == 0:  # nothing to map
         return np.empty(shape, dtype)
     if size_bytes > MOST_COPIED_BYTES:
-        return np.asarray(np.memmap(file, dtype=dtype, mode="r", offset=offset, shape=shape))
+        mapped = np.memmap(file, dtype=dtype, mode="r", offset=offset, shape=shape)
+        note_mapping(path, mapped.ctypes.data, size_bytes)
+        return np.asarray(mapped)
     content = os.pread(file.fileno(), size_bytes, offset)
     if len(content) < size_bytes or stamp_of(before) != stamp_of(os.fstat(file.fileno())):
-        raise changed_error(path)
+        raise changed_error(path, shorter=len(content) < size_bytes)
     return np.frombuffer(content, dtype).reshape(shape)
 
 
@@ -82,14 +86,16 @@ def check_size(path: Path, *, shape: Shape, element_bytes: int) -> int:
         raise UnsupportedFormatError(
             f"{path}: expected at most {_MAX_RANK} dimensions, found {len(shape)}"
         )
-    if any(n < 0 for n in shape):
+    if min(shape, default=0) < 0:
         raise CorruptFileError(f"{path}: expected dimensions of at least 0, found {shape!s:.200}")
+    size_bytes = math.prod(shape) * element_bytes
     # Without the zeros: numpy refuses an empty array whose other dimensions are too great.
-    if math.prod(n for n in shape if n) * element_bytes > _MAX_BYTES:
+    full_bytes = size_bytes or math.prod(n for n in shape if n) * element_bytes
+    if full_bytes > _MAX_BYTES:
         raise CorruptFileError(
             f"{path}: expected a shape that fits in memory, found {shape!s:.200}"
         )
-    return math.prod(shape) * element_bytes
+    return size_bytes
 
 
 def unpack_nibbles(packed: Array, *, dtype: np.dtype[Any], shape: Shape) -> Array:

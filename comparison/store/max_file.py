@@ -17,6 +17,7 @@ import math
 import os
 import struct
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import BinaryIO
 
@@ -30,7 +31,10 @@ from comparison.store.mapped_array import check_size, map_open, unpack_nibbles
 from comparison.store.regular_file import open_regular
 
 MAGIC = b"\x93\xf0\x9f\x94\xa5\x2b\x2b\x93"
-_FIXED_BYTES = 28
+_FIXED = struct.Struct("<8sIIQI")
+_FIXED_BYTES = _FIXED.size
+_CODE_AND_RANK = struct.Struct("<BB")
+_USUAL_BYTES = 512  # more than most headers
 _MOST_KEY_BYTES = 1 << 16  # a label is the name of a tensor
 # max.dtype.DType, values of MAX 26.7.
 _CODE_OF_DTYPE = {
@@ -68,12 +72,14 @@ class MaxHeader:
         dtype: dtype name.
         shape: dimensions, () for a scalar.
         offset: byte where the data begins.
+        is_packed: whether two elements of 4 bits share a byte.
     """
 
     key: str
     dtype: str
     shape: Shape
     offset: int
+    is_packed: bool
 
 
 def read_max_header(path: Path) -> MaxHeader:
@@ -89,26 +95,34 @@ def read_max_header(path: Path) -> MaxHeader:
 
 def _read_header(path: Path, file: BinaryIO) -> MaxHeader:
     size_bytes = os.fstat(file.fileno()).st_size
-    fixed = file.read(_FIXED_BYTES)
-    key_bytes = _check_fixed_part(path, fixed, size_bytes)
-    rest = file.read(key_bytes + 2)
-    rank = _take(path, rest, key_bytes + 1, "B", "rank")
-    rest += file.read(4 * rank + 8)
-    metadata_bytes = struct.unpack_from("<Q", fixed, 16)[0]
-    header_end = _FIXED_BYTES + key_bytes + 2 + 4 * rank + 8
-    if metadata_bytes != header_end - 24:
-        raise _corrupt(path, f"metadata of {header_end - 24} bytes", f"{metadata_bytes}")
-    offset = _take(path, rest, key_bytes + 2 + 4 * rank, "Q", "data offset")
-    if not header_end <= offset <= size_bytes:
-        raise _corrupt(path, f"data from byte {header_end} on", f"data at byte {offset}")
-    header = MaxHeader(
-        key=_decode_key(path, rest[:key_bytes]),
-        dtype=_dtype_of_code(path, rest[key_bytes]),
-        shape=struct.unpack_from(f"<{rank}I", rest, key_bytes + 2),
-        offset=offset,
-    )
-    _check_data_size(path, header, size_bytes - offset)
-    return header
+    head = file.read(_USUAL_BYTES)
+    key_bytes, metadata_bytes = _check_fixed_part(path, head, size_bytes)
+    key_end = _FIXED_BYTES + key_bytes
+    head = _longer(file, head, key_end + 2)
+    dtype_code, rank = _take(path, _CODE_AND_RANK, head, key_end, "rank")
+    end = key_end + 2 + 4 * rank + 8
+    if metadata_bytes != end - 24:
+        raise _corrupt(path, f"metadata of {end - 24} bytes", f"{metadata_bytes}")
+    head = _longer(file, head, end)
+    *shape, offset = _take(path, _layout(rank), head, key_end + 2, "data offset")
+    if not end <= offset <= size_bytes:
+        raise _corrupt(path, f"data from byte {end} on", f"data at byte {offset}")
+    key = _decode_key(path, head[_FIXED_BYTES:key_end])
+    dtype = _dtype_of_code(path, dtype_code)
+    packed = _check_data_size(path, dtype, tuple(shape), size_bytes - offset)
+    return MaxHeader(key=key, dtype=dtype, shape=tuple(shape), offset=offset, is_packed=packed)
+
+
+def _longer(file: BinaryIO, head: bytes, size_bytes: int) -> bytes:
+    """Read on, as far as a header needs."""
+    missing = size_bytes - len(head)
+    return head if missing <= 0 else head + file.read(missing)
+
+
+@cache
+def _layout(rank: int) -> struct.Struct:
+    """Return the layout of dimensions and the data's offset."""
+    return struct.Struct(f"<{rank}IQ")
 
 
 def read_max_file(path: Path) -> Array:
@@ -121,7 +135,7 @@ def read_max_file(path: Path) -> Array:
     with open_regular(path) as file:
         header = _read_header(path, file)
         dtype, shape, offset = dtype_of_name(header.dtype), header.shape, header.offset
-        if not _is_packed(header, os.fstat(file.fileno()).st_size - offset):
+        if not header.is_packed:
             return map_open(file, path, dtype=dtype, shape=shape, offset=offset)
         packed: Shape = ((math.prod(shape) + 1) // 2,)
         nibbles = map_open(file, path, dtype=np.dtype(np.uint8), shape=packed, offset=offset)
@@ -156,24 +170,27 @@ def write_max_file(path: Path, array: Array, *, key: str) -> None:
         file.write(native.reshape(-1).view(np.uint8).data)
 
 
-def _check_fixed_part(path: Path, fixed: bytes, size_bytes: int) -> int:
-    if len(fixed) < _FIXED_BYTES:
-        raise _corrupt(path, f"a header of at least {_FIXED_BYTES} bytes", f"{len(fixed)}")
-    if not fixed.startswith(MAGIC):
-        raise _corrupt(path, f"magic {MAGIC.hex(' ')}", fixed[:8].hex(" "))
-    major, minor, _, key_bytes = struct.unpack_from("<IIQI", fixed, 8)
+def _check_fixed_part(path: Path, head: bytes, size_bytes: int) -> tuple[int, int]:
+    """Return the bytes of the key and those of the metadata."""
+    if len(head) < _FIXED_BYTES:
+        raise _corrupt(path, f"a header of at least {_FIXED_BYTES} bytes", f"{len(head)}")
+    magic, major, minor, metadata_bytes, key_bytes = _FIXED.unpack_from(head)
+    if magic != MAGIC:
+        raise _corrupt(path, f"magic {MAGIC.hex(' ')}", head[:8].hex(" "))
     if major > 0:
         raise UnsupportedFormatError(f"{path}: expected version 0, found {major}.{minor}")
     if key_bytes > min(size_bytes - _FIXED_BYTES, _MOST_KEY_BYTES):
         most = min(size_bytes, _MOST_KEY_BYTES)
         raise _corrupt(path, f"a key within {most} bytes", f"a key of {key_bytes}")
-    return int(key_bytes)
+    return key_bytes, metadata_bytes
 
 
-def _take(path: Path, data: bytes, position: int, code: str, what: str) -> int:
-    if len(data) < position + struct.calcsize(f"<{code}"):
+def _take(
+    path: Path, layout: struct.Struct, data: bytes, position: int, what: str
+) -> tuple[int, ...]:
+    if len(data) < position + layout.size:
         raise _corrupt(path, f"the {what}", "the end of the file")
-    return int(struct.unpack_from(f"<{code}", data, position)[0])
+    return layout.unpack_from(data, position)
 
 
 def _decode_key(path: Path, key: bytes) -> str:
@@ -191,17 +208,16 @@ def _dtype_of_code(path: Path, code: int) -> str:
     return _DTYPE_OF_CODE[code]
 
 
-def _check_data_size(path: Path, header: MaxHeader, found: int) -> None:
-    element_bytes = dtype_of_name(header.dtype).itemsize
-    expected = check_size(path, shape=header.shape, element_bytes=element_bytes)
-    if found != expected and not _is_packed(header, found):
-        what = f"{expected} bytes of data for {header.dtype} {header.shape}"
-        raise _corrupt(path, what, f"{found}")
-
-
-def _is_packed(header: MaxHeader, data_bytes: int) -> bool:
-    elements = math.prod(header.shape)
-    return header.dtype == "float4_e2m1fn" and elements > 1 and data_bytes == (elements + 1) // 2
+def _check_data_size(path: Path, dtype: str, shape: Shape, found: int) -> bool:
+    """Hold the bytes that are there against the shape; True where two elements share one."""
+    element_bytes = dtype_of_name(dtype).itemsize
+    expected = check_size(path, shape=shape, element_bytes=element_bytes)
+    if found == expected:
+        return False
+    elements = math.prod(shape)
+    if dtype == "float4_e2m1fn" and elements > 1 and found == (elements + 1) // 2:
+        return True
+    raise _corrupt(path, f"{expected} bytes of data for {dtype} {shape}", f"{found}")
 
 
 def _corrupt(path: Path, expected: str, found: str) -> CorruptFileError:

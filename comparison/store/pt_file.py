@@ -18,6 +18,7 @@ import numpy as np
 from comparison.numerics.dtypes import Array, dtype_of_name
 from comparison.schema.errors import CorruptFileError, UnsupportedFormatError
 from comparison.store.mapped_array import MOST_COPIED_BYTES, unpack_nibbles
+from comparison.store.mapping_guard import note_mapping
 from comparison.store.pt_check import check_pt_file
 from comparison.store.regular_file import open_regular
 
@@ -121,8 +122,7 @@ def _load_stamped(
 def _load(path: Path) -> Any:
     import torch
 
-    # Only the zip form can be mapped; the one before torch 1.6 is read whole. A small one is, too:
-    # a mapped file that becomes shorter ends the process.
+    # Only the zip form can be mapped; the one before torch 1.6 is read whole. A small one is, too.
     mapped = check_pt_file(path) and path.stat().st_size > MOST_COPIED_BYTES
     try:
         with warnings.catch_warnings():
@@ -253,6 +253,8 @@ def _as_array(path: Path, tensor: "torch.Tensor") -> Array:
             "tensor.to_padded_tensor(0.0)"
         )
     _check_stored(path, tensor)
+    storage = tensor.untyped_storage()
+    note_mapping(path, storage.data_ptr(), storage.nbytes())  # as far as it is mapped
     tensor = tensor.detach().resolve_conj().resolve_neg()
     if name == "complex32":  # numpy has none
         return np.asarray(tensor.to(torch.complex64).numpy())

@@ -28,7 +28,7 @@ def open_regular(path: Path) -> BinaryIO:
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         _check_kind(path, os.fstat(descriptor).st_mode)
-        return os.fdopen(descriptor, "rb")
+        return open(descriptor, "rb")
     except BaseException:
         os.close(descriptor)
         raise

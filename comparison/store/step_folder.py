@@ -39,6 +39,7 @@ class StepListing:
         order_known: whether there was a list of names in order of execution.
         partial: whether files are missing.
         notes: what was left out.
+        there: the entries that have a file, whether it can be read or not.
     """
 
     entries: tuple[TensorEntry, ...] = ()
@@ -46,11 +47,7 @@ class StepListing:
     order_known: bool = False
     partial: bool = False
     notes: tuple[str, ...] = ()
-
-    @property
-    def there(self) -> tuple[TensorEntry, ...]:
-        """The entries that have a file, whether it can be read or not."""
-        return tuple(entry for entry in self.entries if entry.path.name != ORDER_FILE_NAME)
+    there: tuple[TensorEntry, ...] = ()
 
 
 def list_step(
@@ -78,11 +75,10 @@ def list_step(
     found: list[TensorEntry] = []
     problems: dict[TensorEntry, str] = {}
     for file in files:
-        entries, problem = _entries_of(file, manifest)
-        placed = [replace(entry, step=step, rank=rank) for entry in entries]
-        found += placed
+        entries, problem = _entries_of(file, manifest, step=step, rank=rank)
+        found += entries
         if problem is not None:
-            problems[placed[0]] = problem
+            problems[entries[0]] = problem
     found = _tell_apart(found, problems)
     names = _read_order(folder / ORDER_FILE_NAME, manifest)
     own_order = names is not None
@@ -93,8 +89,11 @@ def list_step(
         entry = TensorEntry(name=name, step=step, order=0, path=folder / ORDER_FILE_NAME, rank=rank)
         problems[entry] = f"{ORDER_FILE_NAME} lists {name}, but {folder} has no file for it"
         found.append(entry)
+    in_order = tuple(_in_order(found, names or ()))
+    lacking = set(found[len(found) - len(missing) :])
     return StepListing(
-        entries=tuple(_in_order(found, names or ())),
+        entries=in_order,
+        there=tuple(entry for entry in in_order if entry not in lacking) if lacking else in_order,
         problems=problems,
         order_known=names is not None,
         partial=bool(missing) or any(map(is_partial_file, files)),
@@ -113,26 +112,27 @@ def _tensor_files(
     left_out |= {"file(s) of weights, no tensors of the run,": []}
     hidden, unknown, folders, weights = left_out.values()
     of_run = bool(read_apart) or (folder / ORDER_FILE_NAME).exists()
-    for path in sorted(folder.iterdir()):
-        if path.name in _NOT_TENSORS or path.name in read_apart:
+    for name in sorted(os.listdir(folder)):
+        if name in _NOT_TENSORS or name in read_apart:
             continue
-        if path.name == WEIGHTS_NAME and manifest is not None:
+        if name == WEIGHTS_NAME and manifest is not None:
             continue
+        path = folder / name
         # A folder made by hand may call its tensors so, but not beside the tensors of a run.
-        if path.name == WEIGHTS_NAME and (of_run or is_weights_record(path)):
-            weights.append(path.name)
+        if name == WEIGHTS_NAME and (of_run or is_weights_record(path)):
+            weights.append(name)
             continue
         is_tensor = path.suffix in TENSOR_SUFFIXES or is_partial_file(path)
-        if path.name.startswith("."):
+        if name.startswith("."):
             if is_tensor or path.suffix == _TEMPORARY_SUFFIX:
-                hidden.append(path.name)
+                hidden.append(name)
         elif is_tensor or (bool(raw) and path.relative_to(root).as_posix() in raw):
             files.append(path)
         elif path.is_dir():
             if _holds_tensors(path):
-                folders.append(path.name)
+                folders.append(name)
         elif path.suffix not in _QUIET_SUFFIXES or not path.is_file():
-            unknown.append(path.name)
+            unknown.append(name)
     return files, [
         f"{len(names)} {what} in {folder} left out: {_shown(names)}"
         for what, names in left_out.items()
@@ -149,18 +149,20 @@ def _shown(names: list[str]) -> str:
     return ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
 
 
-def _entries_of(file: Path, manifest: Manifest | None) -> tuple[list[TensorEntry], str | None]:
+def _entries_of(
+    file: Path, manifest: Manifest | None, *, step: int, rank: int | None
+) -> tuple[tuple[TensorEntry, ...], str | None]:
+    """List a file, or name its tensor by the file and say what is wrong."""
     file_names = {} if manifest is None else manifest.file_names
-    if file.suffix not in TENSOR_SUFFIXES and not is_partial_file(
-        file
-    ):  # bare bytes: their names have no suffix to take off
-        name = file_names.get(file.name, name_of_stem(file.name))
-        return [TensorEntry(name=name, step=0, order=0, path=file)], None
-    try:
-        return list(list_file(file, file_names)), None
-    except (BadInputError, OSError) as error:
-        name = file_names.get(file.stem, name_of_stem(file.stem))
-        return [TensorEntry(name=name, step=0, order=0, path=file)], str(error)
+    problem = None
+    stem = file.name  # of bare bytes, whose names have no suffix to take off
+    if file.suffix in TENSOR_SUFFIXES or is_partial_file(file):
+        try:
+            return list_file(file, file_names, step=step, rank=rank), None
+        except (BadInputError, OSError) as error:
+            stem, problem = file.stem, str(error)
+    name = file_names.get(stem, name_of_stem(stem))
+    return (TensorEntry(name=name, step=step, order=0, path=file, rank=rank),), problem
 
 
 def _tell_apart(entries: list[TensorEntry], problems: dict[TensorEntry, str]) -> list[TensorEntry]:
@@ -204,7 +206,9 @@ def _in_order(entries: list[TensorEntry], names: tuple[str, ...]) -> list[Tensor
         place.setdefault(name_of_stem(name), position)
 
     def sort_key(entry: TensorEntry) -> tuple[int, list[tuple[int, int, str]], str]:
-        position = min(place.get(name, len(names)) for name in _spellings(entry))
+        position = 0
+        if names:
+            position = min(place.get(name, len(names)) for name in _spellings(entry))
         return position, _natural(entry.name), str(entry.path)
 
     return sorted(entries, key=sort_key)

@@ -24,12 +24,16 @@ from comparison.store.safetensors_file import list_safetensors, read_safetensors
 TENSOR_SUFFIXES = (".pt", ".pth", ".max", ".safetensors", ".npy")
 
 
-def list_file(path: Path, file_names: Mapping[str, str]) -> tuple[TensorEntry, ...]:
-    """List the tensors of a file, as step 0, in the file's own order.
+def list_file(
+    path: Path, file_names: Mapping[str, str], *, step: int = 0, rank: int | None = None
+) -> tuple[TensorEntry, ...]:
+    """List the tensors of a file, in the file's own order.
 
     Args:
         path: the file.
         file_names: the manifest's table of stems that do not spell their name.
+        step: the step that it is of.
+        rank: the rank that it is of.
 
     Raises:
         BadInputError: the file cannot be read; the message names it.
@@ -37,7 +41,8 @@ def list_file(path: Path, file_names: Mapping[str, str]) -> tuple[TensorEntry, .
     with _errors_of(path):
         keys_and_names = tuple(_keys_and_names(path, file_names))
     return tuple(
-        TensorEntry(name=name, step=0, order=0, path=path, key=key) for key, name in keys_and_names
+        TensorEntry(name=name, step=step, order=0, path=path, key=key, rank=rank)
+        for key, name in keys_and_names
     )
 
 
@@ -70,13 +75,14 @@ def _errors_of(path: Path) -> Iterator[None]:
 
 
 def _keys_and_names(path: Path, file_names: Mapping[str, str]) -> Iterator[tuple[str | None, str]]:
-    stem_name = file_names.get(path.stem, name_of_stem(path.stem))
+    stem = path.stem
+    stem_name = file_names[stem] if stem in file_names else name_of_stem(stem)
     match path.suffix:
         case ".max":
             label = read_max_header(path).key
             # The engine writes the label as file name with `/` and blanks replaced. Where the
             # file has another name, someone renamed it, and meant something by that.
-            faithful = path.stem not in file_names and _file_stem_of_label(label) == path.stem
+            faithful = stem not in file_names and _file_stem_of_label(label) == stem
             yield None, name_of_stem(label) if faithful else stem_name
         case ".safetensors":
             yield from list_safetensors(path)

@@ -372,3 +372,41 @@ def test_two_files_alone_are_a_pair_whatever_their_names() -> None:
     pairing = pair_lone_files(listing("x").entries[0], listing("y").entries[0])
     assert pairs(pairing) == [("x", "y")]
     assert pairing.pairs[0].reason == "two files given alone"
+
+
+def test_unlike_numbers_of_calls_on_two_engines_go_by_number() -> None:
+    calls = ("", "(2)", "(3)")
+    pairing = pair_tensors(
+        listing(*(f"model.act{call}-output" for call in calls[:2]), engine="torch"),
+        listing(*(f"model.act{call}-output" for call in calls), engine="max"),
+    )
+    assert pairs(pairing) == [(f"model.act{call}-output",) * 2 for call in calls[:2]]
+    assert [pair.reason for pair in pairing.pairs] == [
+        "same name; call 1 of 2 and of 3",
+        "same name; call 2 of 2 and of 3",
+    ]
+    (unpaired,) = pairing.unpaired
+    assert unpaired.entry.name == "model.act(3)-output"
+    assert unpaired.reason.startswith("the module was called 2 times in the reference and 3 times")
+
+
+def test_calls_beside_those_that_are_paired_go_by_number() -> None:
+    pairing = pair_tensors(
+        listing("model.act-output", "model.model.act(2)-output", "model.model.act(3)-output"),
+        listing("model.act-output", "model.act(3)-output"),
+    )
+    assert pairs(pairing) == [
+        ("model.act-output", "model.act-output"),
+        ("model.model.act(3)-output", "model.act(3)-output"),
+    ]
+    assert [pair.reason for pair in pairing.pairs] == ["same name", "both are act output 0"]
+
+
+def test_operations_of_two_engines_are_never_a_pair() -> None:
+    name = "model.mlp@001.mul"
+    pairing = pair_tensors(listing(name, engine="torch"), listing(name, engine="max"))
+    assert pairing.pairs == ()
+    assert set(reasons(pairing).values()) == {
+        "the engines pass this differently, so that it has no counterpart"
+    }
+    assert pairs(pair_tensors(listing(name), listing(name))) == [(name, name)]

@@ -250,3 +250,24 @@ def test_other_prompts_do_not_fit() -> None:
         layout(Padding.RAGGED, 0, (12, 8)),
     )
     assert isinstance(outcome, ShapeDiffers)
+
+
+def test_what_one_side_had_cached_is_left_out_of_the_other() -> None:
+    whole = numbers(21, 4)  # 12 and 9 tokens
+    lost = (5, 2)
+    rest = np.concatenate([whole[5:12], whole[14:]])
+    own = Layout(padding=Padding.RAGGED, lengths=LENGTHS, step=0, skipped=lost)
+    assert own.held() == (7, 7)
+    aligned = assert_equal_sides(align(whole, rest, layout(Padding.RAGGED), own))
+    assert aligned.shape == (14, 4)
+    assert "without what was cached" in aligned.adjustments[0]
+    assert assert_equal_sides(align(rest, rest, own, own)).adjustments == ()
+    later = Layout(padding=Padding.RAGGED, lengths=LENGTHS, step=2, skipped=lost)
+    assert later.held() == LENGTHS
+    step = numbers(2, 4)
+    assert_equal_sides(align(step, step, layout(Padding.RAGGED, step=2), later))
+
+
+def test_batches_of_unlike_numbers_of_rows_do_not_fit() -> None:
+    left, right = layout(Padding.RAGGED), layout(Padding.RAGGED, lengths=(12, 5, 9))
+    assert isinstance(align(numbers(21, 4), numbers(26, 4), left, right), ShapeDiffers)

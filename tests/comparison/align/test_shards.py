@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from comparison.align.shards import shard_axis, split_of
+from comparison.align.shards import shard_axis, shares_of_heads, sizes_on_rank, split_of
 from comparison.numerics.dtypes import Array
 
 
@@ -51,3 +51,40 @@ def test_blocks_of_unknown_size_do_not_join() -> None:
     assert join_shards("model.self_attn.qkv_proj-output_0", shards, axis=-1) is None
     assert join_shards("model.self_attn.qkv_proj-input_0", shards, axis=-1) is not None
     assert join_shards("model.mlp.gate_up_proj-output", [np.ones((2, 3))] * 2, axis=-1) is None
+
+
+@pytest.mark.parametrize(
+    ("whole", "ranks", "expected"),
+    [
+        (8, 4, [(2, 1), (4, 2)]),
+        (2, 4, [(1, 2)]),  # fewer heads of keys than ranks: two ranks hold each
+        (6, 4, [(3, 2)]),
+        (5, 4, []),
+        (3, 1, []),
+    ],
+)
+def test_ways_to_share_heads(whole: int, ranks: int, expected: list[tuple[int, int]]) -> None:
+    assert list(shares_of_heads(whole, ranks)) == expected
+
+
+@pytest.mark.parametrize(
+    ("sizes", "total", "ranks", "expected"),
+    [
+        ((8, 4, 4), 8, 2, (4, 2, 2)),
+        ((8, 4, 4), 16, 2, (8, 4, 4)),  # nothing is split
+        ((8, 2, 2), 4, 4, (2, 1, 1)),  # two ranks hold the same head of keys
+        ((8, None, 4), 8, 2, (4, None, 2)),
+        ((8, 2, 2), 1, 4, (2, 0, 0)),  # no way fits: plain shares
+        ((8,), 5, 2, (4,)),
+    ],
+)
+def test_sizes_on_one_rank(
+    sizes: tuple[int | None, ...], total: int, ranks: int, expected: tuple[int | None, ...]
+) -> None:
+    assert sizes_on_rank(sizes, total, ranks=ranks) == expected
+
+
+def test_names_of_no_module_are_of_one_block() -> None:
+    joined = join_shards("by hand", [np.zeros((2, 3)), np.ones((2, 3))], axis=-1)
+    assert joined is not None
+    assert joined.tolist() == [[0, 0, 0, 1, 1, 1]] * 2

@@ -1,6 +1,7 @@
 """Pairs by place and value, where names say nothing."""
 
 import numpy as np
+import pytest
 
 from comparison.align.fingerprint import fingerprint
 from comparison.align.structure import Placed, match_by_structure
@@ -97,3 +98,82 @@ def test_permuted_values_are_not_taken_for_equal() -> None:
     candidate = [Placed(name="net.h.0.wq-output", order=0, sizes={64: permuted})]
     (match,) = match_by_structure(reference, candidate)
     assert not match.proven
+
+
+def _placed(name: str, values: np.ndarray, *, is_integer: bool = False) -> Placed:
+    print_of = fingerprint(np.arange(len(values)), values)
+    return Placed(name=name, order=0, sizes={values.shape[1]: print_of}, is_integer=is_integer)
+
+
+VALUES = np.random.default_rng(3).standard_normal((9, 32))
+
+
+def _blend(share: float) -> np.ndarray:
+    """Give values whose cosine to VALUES is about a share."""
+    other = np.random.default_rng(4).standard_normal(VALUES.shape)
+    return share * VALUES + np.sqrt(1 - share**2) * other
+
+
+@pytest.mark.parametrize("name", ["by hand", "net.h.0.a-input_0"])
+def test_an_output_is_no_input_and_no_tensor_without_a_side(name: str) -> None:
+    mine = [_placed("model.layers.0.q_proj-output", VALUES)]
+    assert match_by_structure(mine, [_placed(name, VALUES)]) == []
+
+
+def test_sizes_and_kinds_of_numbers_have_to_be_the_same() -> None:
+    mine = [_placed("model.layers.0.a-output", VALUES)]
+    assert match_by_structure(mine, [_placed("net.h.0.b-output", VALUES[:, :31])]) == []
+    whole = _placed("net.h.0.b-output", VALUES, is_integer=True)
+    assert match_by_structure(mine, [whole]) == []
+
+
+def test_the_place_and_the_size_alone_are_no_pair() -> None:
+    mine = [_placed("model.layers.0.one-output", VALUES)]
+    assert match_by_structure(mine, [_placed("net.h.0.two-output", _blend(0.0))]) == []
+
+
+@pytest.mark.parametrize(("share", "paired"), [(0.99, True), (0.85, True), (0.5, False)])
+def test_alike_values_are_a_guess(share: float, paired: bool) -> None:
+    mine = [_placed("model.layers.0.one-output", VALUES)]
+    found = match_by_structure(mine, [_placed("net.h.0.two-output", _blend(share))])
+    assert [match.proven for match in found] == [False] * paired
+
+
+def test_the_more_alike_of_two_is_taken() -> None:
+    mine = [_placed("model.layers.0.one-output", VALUES)]
+    theirs = [
+        _placed("net.h.0.far-output", _blend(0.8)),
+        _placed("net.h.0.near-output", _blend(0.98)),
+    ]
+    (found,) = match_by_structure(mine, theirs)
+    assert found.candidate == "net.h.0.near-output"
+
+
+def test_constants_prove_nothing() -> None:
+    mine = [_placed("model.layers.0.one-output", np.ones((9, 32)))]
+    assert match_by_structure(mine, [_placed("net.h.0.two-output", np.ones((9, 32)))]) == []
+
+
+def test_integers_are_a_pair_where_they_are_equal_or_are_choices_of_one_name() -> None:
+    ids = np.random.default_rng(5).integers(0, 90, (9, 2)).astype(float)
+    other = ids[::-1].copy()
+
+    def found(theirs: Placed, *, name: str = "model.layers.0.router-output") -> int:
+        return len(match_by_structure([_placed(name, ids, is_integer=True)], [theirs]))
+
+    assert found(_placed("net.h.0.chosen-output", ids, is_integer=True)) == 1
+    assert found(_placed("net.h.0.router-output", other, is_integer=True)) == 1
+    assert found(_placed("net.h.0.chosen-output", other, is_integer=True)) == 0
+    one = _placed("net.h.0.router-output", other[:, :1], is_integer=True)
+    mine = _placed("model.layers.0.router-output", ids[:, :1], is_integer=True)
+    assert match_by_structure([mine], [one]) == []  # one a token may be anything
+
+
+def test_gate_and_up_of_one_parent_are_taken_apart_too() -> None:
+    parts = [_placed(f"model.layers.0.mlp.{n}_proj-output", _blend(0)) for n in ("gate", "up")]
+    both = _placed("net.h.0.ffn.w13-output", np.concatenate([_blend(0.0), _blend(0.1)], axis=1))
+    found = match_by_structure(parts, [both])
+    assert [match.reference for match in found] == [part.name for part in parts]
+    assert {match.candidate for match in found} == {both.name}
+    narrow = _placed("net.h.0.ffn.w13-output", np.concatenate([_blend(0.0), VALUES[:, :5]], axis=1))
+    assert match_by_structure(parts, [narrow]) == []

@@ -5,7 +5,7 @@ import pytest
 
 from comparison.align.rows import Layout
 from comparison.align.token_rows import Wanted, token_rows
-from comparison.schema.manifest import Padding
+from comparison.schema.manifest import Padding, Stretch
 
 LENGTHS = (5, 3)
 WANTED = Wanted(trailing=(4, 2))
@@ -95,3 +95,87 @@ def test_what_does_not_fit_is_not_guessed() -> None:
     layout = Layout(padding=Padding.LEFT, lengths=LENGTHS, step=0)
     assert token_rows(np.zeros((2, 5, 9)), layout, WANTED) is None
     assert token_rows(np.zeros(()), layout, WANTED) is None
+
+
+def _stretched(*stretches: Stretch, padding: Padding = Padding.RAGGED, **more: bool) -> Layout:
+    return Layout(padding=padding, lengths=LENGTHS, step=0, stretches=stretches, **more)
+
+
+STRETCHES = (Stretch(row=0, first=1, count=3), Stretch(row=1, first=0, count=2))
+
+
+def _parts(rows: list[np.ndarray]) -> list[np.ndarray]:
+    return [rows[s.row][s.first : s.first + s.count] for s in STRETCHES]
+
+
+@pytest.mark.parametrize("form", ["ragged", "one sequence", "batch", "heads first", "flat heads"])
+def test_stretches_of_rows(form: str) -> None:
+    parts = _parts(_rows())
+    padding = Padding.LEFT if form in ("batch", "heads first") else Padding.RAGGED
+    array = np.concatenate(parts)
+    if form == "one sequence":
+        array = array[None]
+    if form == "flat heads":
+        array = array.reshape(5, 8)
+    if padding is Padding.LEFT:
+        array = _padded(parts, padding)
+    if form == "heads first":
+        array = array.swapaxes(1, 2)
+    found = token_rows(array, _stretched(*STRETCHES, padding=padding), WANTED)
+    assert found is not None
+    assert [row.positions.tolist() for row in found] == [[1, 2, 3], [0, 1]]
+    for row, part in zip(found, parts, strict=True):
+        np.testing.assert_array_equal(row.values, part)
+
+
+def test_the_last_tokens_of_stretches() -> None:
+    last = np.stack([part[-1] for part in _parts(_rows())])
+    found = token_rows(last, _stretched(*STRETCHES), WANTED)
+    assert found is not None
+    assert [row.positions.tolist() for row in found] == [[3], [1]]
+    assert token_rows(last, _stretched(*STRETCHES, last_tokens=False), WANTED) is None
+
+
+def test_a_row_of_which_nothing_was_computed_is_empty() -> None:
+    first = STRETCHES[0]
+    found = token_rows(_parts(_rows())[0], _stretched(first), WANTED)
+    assert found is not None
+    assert [len(row.values) for row in found] == [3, 0]
+    assert found[1].positions.tolist() == []
+
+
+def test_a_mask_of_a_stretch_is_not_read() -> None:
+    square = Wanted(trailing=(), square=True)
+    assert token_rows(np.zeros((1, 1, 5, 5)), _stretched(*STRETCHES), square) is None
+
+
+def test_a_tensor_shared_by_all_rows() -> None:
+    positions = np.arange(5.0)[None, :, None]  # [1, S, 1]
+    layout = Layout(padding=Padding.RIGHT, lengths=LENGTHS, step=0)
+    found = token_rows(positions, layout, Wanted(trailing=(1,)))
+    assert found is not None
+    assert [row.values[:, 0].tolist() for row in found] == [[0, 1, 2, 3, 4], [0, 1, 2]]
+    left = Layout(padding=Padding.LEFT, lengths=LENGTHS, step=0)
+    assert token_rows(positions, left, Wanted(trailing=(1,))) is None  # it counts pads
+
+
+@pytest.mark.parametrize(
+    ("shape", "step"), [((2, 5, 5), 0), ((2, 3, 5, 5), 0), ((2, 1, 4, 4), 0), ((3, 1, 5, 5), 0)]
+)
+def test_what_is_no_mask(shape: tuple[int, ...], step: int) -> None:
+    layout = Layout(padding=Padding.LEFT, lengths=LENGTHS, step=step)
+    assert token_rows(np.zeros(shape), layout, Wanted(trailing=(), square=True)) is None
+
+
+def test_a_mask_of_a_decode_step_and_one_shared_by_rows() -> None:
+    square = Wanted(trailing=(), square=True)
+    mask = np.arange(14).reshape(2, 1, 1, 7)
+    layout = Layout(padding=Padding.LEFT, lengths=LENGTHS, step=2)
+    found = token_rows(mask, layout, square)
+    assert found is not None
+    assert [row.positions.tolist() for row in found] == [[6], [4]]
+    assert found[1].values.tolist() == [[9, 10, 11, 12, 13]]
+    shared = np.arange(25).reshape(1, 1, 5, 5)
+    first = token_rows(shared, Layout(padding=Padding.RIGHT, lengths=LENGTHS, step=0), square)
+    assert first is not None
+    assert first[1].values.tolist() == [[0, 1, 2], [5, 6, 7], [10, 11, 12]]

@@ -198,3 +198,29 @@ def test_which_tensors_are_by_head() -> None:
     assert by_head(f"{layer}.o_proj-output", (13, 48), sizes) is None
     assert by_head(f"{layer}.q_proj-output", (13, 40), sizes) is None
     assert by_head("by_hand", (13, 48), sizes) is None
+
+
+def test_one_value_a_token_of_a_batch_is_drawn_by_row_and_token() -> None:
+    reference = numbers(3, 5)
+    candidate = reference.copy()
+    candidate[2, 4] += 1
+    detail = reduce_pair(
+        [Block(reference=reference, candidate=candidate)],
+        shape=(3, 5),
+        axes=axes_of((3, 5), 0, ModelSizes(tokens=15)),
+        center=(2, 4),
+    )
+    assert detail is not None
+    (found,) = detail.maps
+    assert (found.rows, found.columns) == ("row", "token")
+    assert np.argwhere(np.array(found.values)).tolist() == [[2, 4]]
+
+
+def test_a_row_without_tokens_changes_nothing() -> None:
+    reference = numbers(4, 6)
+    candidate = reference + 1
+    parts = ((0, 1), (1, 1), (1, 4))  # the second row has none
+    blocks = [Block(reference=reference[a:b], candidate=candidate[a:b], origin=a) for a, b in parts]
+    axes = axes_of((4, 6), 0, ModelSizes(tokens=4))
+    found = reduce_pair(blocks, shape=(4, 6), axes=axes, center=(3, 0))
+    assert found == reduce(reference, candidate, (3, 0))

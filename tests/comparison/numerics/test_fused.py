@@ -2,11 +2,13 @@
 
 import json
 import math
+import os
 import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import llvmlite.binding as llvm
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, example, given, settings
@@ -21,6 +23,8 @@ from comparison.numerics.metrics import measure_blocks
 from comparison.pipeline import CompareOptions, compare
 from comparison.schema.outcome import Compared, Judged, Metrics
 from comparison.schema.tolerance import Tolerance
+from comparison.store.mapped_array import map_array
+from comparison.store.mapping_guard import mappings_guarded
 from comparison.store.max_file import write_max_file
 
 FLOATS = (
@@ -147,6 +151,16 @@ def test_each_code_of_16_bits_is_read_as_what_it_is(kernel: FusedKernel) -> None
             assert_same(measured(one, two, None), measured(one, two, kernel))
 
 
+@pytest.mark.parametrize("name", ["float8_e4m3fn", "float8_e5m2", "float8_e4m3", "float6_e2m3fn"])
+def test_each_code_of_8_bits_is_read_as_what_it_is(kernel: FusedKernel, name: str) -> None:
+    values = bits_as(name, np.arange(256))
+    others = bits_as(name, np.full(256, 0x18))
+    assert_same(measured(values, others, None), measured(values, others, kernel))
+    for at in range(256):  # alone, so that one wrong value cannot hide
+        one, two = values[at : at + 1], others[at : at + 1]
+        assert_same(measured(one, two, None), measured(one, two, kernel))
+
+
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     name=st.sampled_from((*FLOATS, *INTEGERS, "bool")),
@@ -246,6 +260,23 @@ def test_blocks_keep_the_index_of_the_whole(kernel: FusedKernel) -> None:
         assert_same(whole, joined)
 
 
+@pytest.mark.parametrize("cores", [1, 3])
+def test_a_file_that_is_cut_while_threads_measure_it(
+    kernel: FusedKernel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cores: int
+) -> None:
+    monkeypatch.setattr("comparison.numerics.threads.usable_cores", lambda: cores)
+    path, shape, kept = tmp_path / "x", (1201, 1031), 40_000  # of a stretch of 127 rows
+    np.ones(shape, np.float32).tofile(path)
+    with mappings_guarded() as guard:
+        array = map_array(path, dtype=np.dtype(np.float32), shape=shape, offset=0)
+        os.truncate(path, 4 * kept)
+        outcome = measured(array, np.ones(shape, np.float32), kernel)
+        error = guard.take_error()
+    assert str(path) in str(error)
+    gone = math.prod(shape) - kept
+    assert outcome.judgement == Judged(failed=gone, total=math.prod(shape))
+
+
 @pytest.mark.parametrize("name", LEFT_TO_NUMPY)
 def test_what_it_does_not_measure_is_left_to_numpy(kernel: FusedKernel, name: str) -> None:
     array = np.array([[1, 2], [3, 5]], name)
@@ -294,6 +325,17 @@ def test_damaged_code_is_not_loaded(
 
 
 @pytest.mark.usefixtures("kernel")
+def test_a_processor_without_half_floats_is_left_to_numpy(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    features = llvm.get_host_cpu_features()
+    lacking = type(features)(features | {"f16c": False})
+    monkeypatch.setattr(llvm, "get_host_cpu_features", lambda: lacking)
+    assert FusedKernel.load(folder) is None
+    monkeypatch.setattr(llvm, "get_host_cpu_features", lambda: features)
+    assert FusedKernel.load(folder, compile_anew=False) is not None
+
+
 def test_missing_symbols_are_no_end_of_the_process(folder: Path, tmp_path: Path) -> None:
     (kept,) = folder.iterdir()
     head, _, code = kept.read_bytes().partition(b"\n")

@@ -175,3 +175,18 @@ def test_nan_passes_only_where_that_is_asked_for() -> None:
     assert _proven(values, values, atol=1, equal_nan=True) == ""
     moved = values[:, [1, 0, 2]]
     assert "not at the same places" in _proven(values, moved, atol=9, equal_nan=True)
+
+
+@pytest.mark.parametrize("width", [1, 3, 8])
+def test_many_short_rows_are_folded_and_estimated_all_the_same(width: int) -> None:
+    random = np.random.default_rng(width)
+    held = 0
+    for _ in range(40):
+        reference = random.standard_normal((700, width))
+        candidate = reference + 1e-2 * random.standard_normal(reference.shape)
+        found = distance(reference, candidate)
+        true = float(np.linalg.norm(candidate - reference))
+        held += found.low <= true <= found.high
+        assert found.sure <= true
+        assert found.low < found.value < found.high  # folded rows are not known by themselves
+    assert held >= 34  # of 40, 95 % are 38, with a standard deviation of 1.4

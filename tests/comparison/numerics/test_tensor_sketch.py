@@ -146,3 +146,9 @@ def test_rows_are_their_products_with_the_directions(shape: tuple[int, int]) -> 
     count = sketch.rows.shape[1] - 1
     expected = values @ directions(shape[1], count).T
     assert sketch.rows[:, 1:] * sketch.scale == pytest.approx(expected, rel=1e-5, abs=1e-4)
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8", "c8", "i4"])
+def test_the_order_of_bytes_does_not_count(dtype: str) -> None:
+    values = (RANDOM.standard_normal((5, 9)) * 50).astype(dtype)
+    assert fingerprint_of(values.astype(f">{dtype}")) == fingerprint_of(values)

@@ -114,3 +114,11 @@ def test_the_vectors_never_change() -> None:
     known = [0.382382778919798, -0.04607473070127352, -1.389910718893148]
     np.testing.assert_allclose(direction(3), known, rtol=1e-15)
     assert direction(1).tolist() == [1.0]
+
+
+@pytest.mark.parametrize("dtype", ["<U3", "datetime64[s]", "object"])
+def test_what_is_no_number_is_recorded_without_a_sketch(dtype: str) -> None:
+    sketch = sketch_weight("labels", np.zeros((2, 3), dtype))
+    assert (sketch.rows, sketch.shape) == (None, (2, 3))
+    assert sketch.dtype == str(np.dtype(dtype))
+    assert sketch.unreadable

@@ -413,7 +413,54 @@ def test_weights_beside_the_tensors_of_a_run_are_none_of_them_without_a_manifest
 
 def test_tensors_of_a_folder_made_by_hand_may_lie_in_a_file_of_that_name(tmp_path: Path) -> None:
     write_safetensors(tmp_path / WEIGHTS_NAME, {"w": numbers(3, 5).astype(float)}, metadata={})
-    assert [entry.name for entry in open_dump(tmp_path).entries] == ["w"]
+    for path in (tmp_path, tmp_path / WEIGHTS_NAME):
+        assert [entry.name for entry in open_dump(path).entries] == ["w"]
     write_weights(tmp_path / WEIGHTS_NAME, WeightRecord(weights=()))
     with pytest.raises(BadInputError, match="no tensors of the run"):
         open_dump(tmp_path)
+    words = "expected a file of tensors, found projections of a run's weights: .*; name its folder"
+    with pytest.raises(BadInputError, match=words):
+        open_dump(tmp_path / WEIGHTS_NAME)
+
+
+def test_a_list_of_names_that_links_to_nothing_is_told(tmp_path: Path) -> None:
+    write_step(tmp_path / "0", {"a": ONE}, order=False)
+    (tmp_path / "0" / "tensor_names.txt").symlink_to("nowhere")
+    with pytest.raises(MissingPathError, match=r"found nothing at .*/0/tensor_names\.txt"):
+        open_dump(tmp_path)
+
+
+def test_a_record_of_weights_beside_the_tensors_of_a_run(tmp_path: Path) -> None:
+    write_dump(tmp_path, [{"a": ONE}])
+    write_weights(tmp_path / "0" / WEIGHTS_NAME, WeightRecord(weights=(), unread=()))
+    assert (open_dump(tmp_path).notes, len(open_dump(tmp_path).entries)) == ((), 1)
+
+
+def test_two_folders_of_one_rank(tmp_path: Path) -> None:
+    for folder in ("rank1", "rank01"):
+        write_step(tmp_path / folder / "0", {"a": ONE})
+    dump = open_dump(tmp_path)
+    assert not dump.complete
+    assert dump.notes[-1] == "expected one folder a rank, found 2 folders of 1 ranks"
+
+
+def test_ranks_of_another_run_are_told(tmp_path: Path) -> None:
+    rows = {0: [[1, 2]], 1: [[1, 3]]}
+    for rank, ids in rows.items():
+        write_step(tmp_path / f"rank{rank}" / "0", {"a": ONE})
+        manifest = make_manifest("torch", rows=ids, steps=rank + 1)
+        write_manifest(tmp_path / f"rank{rank}" / "manifest.json", manifest)
+    dump = open_dump(tmp_path)
+    assert not dump.complete
+    assert "rank1: its manifest is of another run than the dump's: steps, rows differ" in dump.notes
+
+
+def test_a_step_folder_without_a_manifest_above_it(tmp_path: Path) -> None:
+    write_step(tmp_path / "rank1" / "3", {"a": ONE})
+    assert (open_dump(tmp_path / "rank1" / "3").manifest, found(open_dump(tmp_path))) == (
+        None,
+        [(3, 0, "a")],
+    )
+    write_manifest(tmp_path / "manifest.json", make_manifest("vllm"))  # that of all ranks
+    dump = open_dump(tmp_path / "rank1" / "3")
+    assert (dump.engine, found(dump)) == ("vllm", [(3, 0, "a")])

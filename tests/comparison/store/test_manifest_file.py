@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from comparison.schema.manifest import (
     RawTensor,
     Row,
     Skip,
+    Stretch,
 )
 from comparison.store.manifest_file import read_manifest, write_manifest
 
@@ -155,3 +157,28 @@ def test_every_truncation_is_told(tmp_path: Path) -> None:
 def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(UnwritableOutputError, match="the folder must exist"):
         write_manifest(tmp_path / "no" / "manifest.json", MANIFEST)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"patches": ["one", 2]}, "expected texts as 'patches' in the manifest, found "),
+        ({"config_reads": {"theta": [3]}}, "expected texts as 'theta' in config_reads, found"),
+        ({"stretches": [[{"row": 0, "first": 0, "count": 0}]]}, "an integer of at least 1"),
+        (
+            {"stretches": [[], [{"row": 9, "first": 0, "count": 1}]]},
+            r"one of 2 row\(s\) .* found 9",
+        ),
+        ({"stretches": [3]}, r"expected another type as 'step' in stretches\[0\], found 3"),
+    ],
+)
+def test_lists_inside_are_checked(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(CorruptFileError, match=message):
+        read_manifest(changed(tmp_path, **changes))
+
+
+def test_what_the_model_read_and_computed_is_read_again(tmp_path: Path) -> None:
+    stretches = ((Stretch(row=0, first=4, count=8),), ())
+    written = replace(MANIFEST, config_reads={"theta": ["model.rotary_emb"]}, stretches=stretches)
+    write_manifest(tmp_path / "manifest.json", written)
+    assert read_manifest(tmp_path / "manifest.json") == written

@@ -156,7 +156,7 @@ def test_files_that_lie(tmp_path: Path, content: bytes, message: str) -> None:
 
 def test_header(tmp_path: Path) -> None:
     header = read_max_header(write(tmp_path, file_bytes()))
-    assert header == MaxHeader(key="mlp", dtype="float32", shape=(2, 3), offset=49)
+    assert header == MaxHeader(key="mlp", dtype="float32", shape=(2, 3), offset=49, is_packed=False)
 
 
 def test_a_dtype_without_code_is_refused(tmp_path: Path) -> None:

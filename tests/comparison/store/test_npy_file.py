@@ -85,3 +85,17 @@ def test_headers_of_python_2_are_read_without_a_warning(tmp_path: Path) -> None:
         warnings.simplefilter("error")
         found = read_npy_file(write_header(tmp_path / "x.npy", header, bytes(4)))
     assert found.tolist() == [0]
+
+
+@pytest.mark.parametrize("shape", ["(-1,)", "(2, -3)", "(True,)"])
+def test_sizes_that_no_array_has(tmp_path: Path, shape: str) -> None:
+    header = f"{{'descr': '<f4', 'fortran_order': False, 'shape': {shape}}}"
+    with pytest.raises(CorruptFileError, match=r"x\.npy: expected sizes as shape, found \("):
+        read_npy_file(write_header(tmp_path / "x.npy", header, bytes(24)))
+
+
+def test_versions_that_are_not_known(tmp_path: Path) -> None:
+    path = write_header(tmp_path / "x.npy", "{}")
+    path.write_bytes(path.read_bytes().replace(b"\x01\x00", b"\x03\x00", 1))
+    with pytest.raises(UnsupportedFormatError, match=r"expected \.npy version 1\.0 or 2\.0"):
+        read_npy_file(path)

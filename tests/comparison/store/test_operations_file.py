@@ -146,3 +146,10 @@ def test_what_is_no_file_is_not_waited_for(tmp_path: Path, make: Any) -> None:
     make(tmp_path / OPERATIONS_NAME)
     with pytest.raises(CorruptFileError, match="expected a file"):
         read_operations(tmp_path)
+
+
+def test_a_link_in_a_circle(tmp_path: Path) -> None:
+    path = tmp_path / OPERATIONS_NAME
+    path.symlink_to(path)
+    with pytest.raises(CorruptFileError, match="expected a file, found Too many levels"):
+        read_operations(tmp_path)

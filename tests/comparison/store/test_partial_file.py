@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from comparison.schema.errors import CorruptFileError, UnsupportedFormatError
+from comparison.store import partial_file
 from comparison.store.dump import open_dump
 from comparison.store.partial_file import (
     index_of,
@@ -101,3 +102,12 @@ def test_a_second_name_for_nothing_is_told(tmp_path: Path, same_as: str) -> None
     write_safetensors(path, {"a": np.ones(3)}, metadata={"same_as": same_as})
     with pytest.raises(CorruptFileError, match=r"tensors\.safetensors: expected"):
         list_safetensors(path)
+
+
+def test_an_index_larger_than_memory_is_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(partial_file, "_MOST_INDEX_BYTES", 20)
+    path = partial(tmp_path, [entry("a")])
+    with pytest.raises(CorruptFileError, match=f"^{index_of(path)}: expected 20 bytes at most$"):
+        list_partial_file(path)

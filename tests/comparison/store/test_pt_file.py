@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from comparison.schema.errors import BadInputError, CorruptFileError, UnsupportedFormatError
-from comparison.store import pt_file
+from comparison.store import pt_check, pt_file
 from comparison.store.pt_file import list_pt_keys, read_pt_tensor
 from comparison.store.tensor_file import list_file, read_tensor
 
@@ -301,3 +301,97 @@ def test_any_damage_to_the_form_before_zip_gives_an_array_or_our_error(tmp_path:
                 read_tensor(entry)
         except BadInputError as error:
             assert "x.pt" in str(error)  # noqa: PT017 -- some damage gives an array
+
+
+def _records(path: Path, count: int) -> None:
+    with zipfile.ZipFile(path, "w") as archive:
+        for number in range(count):
+            archive.writestr(f"x/{number}", b"")
+
+
+@pytest.mark.parametrize(
+    ("module", "bound", "make", "message"),
+    [
+        (
+            pt_check,
+            "_MOST_RECORDS",
+            lambda path: _records(path, 4),
+            "expected at most 3 records, found 4; save a flat dictionary of tensors",
+        ),
+        (
+            pt_file,
+            "_MOST_VALUES",
+            lambda path: torch.save([torch.ones(1), [torch.ones(1), 2]], path),
+            "expected at most 3 values, found more",
+        ),
+        (
+            pt_file,
+            "_MOST_NAME_CHARACTERS",
+            lambda path: torch.save({"four": torch.ones(1)}, path),
+            "expected names of 3 characters, found more",
+        ),
+        (
+            pt_file,
+            "_MOST_EXPANDED_BYTES",
+            lambda path: torch.save(torch.ones(1).expand(5000), path),
+            r"expected at most 3 bytes of an expanded tensor, found 20000 out of 4; save tensor\.",
+        ),
+    ],
+)
+def test_bounds(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    module: Any,
+    bound: str,
+    make: Any,
+    message: str,
+) -> None:
+    path = tmp_path / "x.pt"
+    make(path)
+    read = read_pt_tensor if bound == "_MOST_EXPANDED_BYTES" else list_pt_keys
+    monkeypatch.setattr(module, bound, 3)
+    with pytest.raises(UnsupportedFormatError, match=rf"x\.pt: {message}"):
+        read(path)
+
+
+def test_a_lone_tensor_has_no_keys(tmp_path: Path) -> None:
+    torch.save(torch.ones(2), tmp_path / "x.pt")
+    with pytest.raises(CorruptFileError, match="expected a tensor 'a', found a lone tensor"):
+        read_pt_tensor(tmp_path / "x.pt", "a")
+
+
+@pytest.mark.parametrize(
+    ("pickled", "message"),
+    [
+        (b"c_codecs\nencode\n\x85.", "it passes a function on"),
+        (b"c_codecs\nencode\n(X\x01\x00\x00\x00aX\x05\x00\x00\x00utf-7tR.", "it encodes bytes as"),
+        (b"cbuiltins\nbytearray\n\x8a\x05\x00\x00\x00\x00\x01\x85R.", "it makes a bytearray"),
+    ],
+)
+def test_functions_that_make_bytes_out_of_nothing(
+    tmp_path: Path, pickled: bytes, message: str
+) -> None:
+    path = tmp_path / "x.pt"
+    path.write_bytes(b"\x80\x02" + pickled)
+    with pytest.raises(
+        UnsupportedFormatError, match=f"found a pickle that would run code: {message}.* not run"
+    ):
+        pt_check.check_pt_file(path)
+
+
+@pytest.mark.parametrize("pickled", [b"\x80\x02h\x07.", b"\x80\x02g7\n.", b"\x80\x02(t", b"R"])
+def test_a_pickle_that_breaks_off_is_left_to_torch(tmp_path: Path, pickled: bytes) -> None:
+    path = tmp_path / "x.pt"
+    path.write_bytes(pickled)
+    assert pt_check.check_pt_file(path) is False
+    with pytest.raises(BadInputError, match=r"x\.pt: expected"):
+        read_pt_tensor(path)
+
+
+@pytest.mark.filterwarnings("ignore:ComplexHalf support")
+def test_half_precision_complex_numbers_become_whole_ones(tmp_path: Path) -> None:
+    numbers = torch.view_as_complex(torch.arange(8.0).reshape(2, 2, 2)).to(torch.complex32)
+    torch.save(numbers, tmp_path / "x.pt")
+    found = read_pt_tensor(tmp_path / "x.pt")
+    assert found.dtype == np.complex64
+    assert found.tolist() == [[1j, 2 + 3j], [4 + 5j, 6 + 7j]]

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from comparison.schema.errors import CorruptFileError
-from comparison.store.regular_file import open_regular
+from comparison.store import regular_file
+from comparison.store.regular_file import open_regular, read_regular
 
 
 def test_a_file_and_a_link_to_it(tmp_path: Path) -> None:
@@ -35,3 +36,24 @@ def test_what_is_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 def test_nothing_there(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         open_regular(tmp_path / "nothing")
+
+
+def test_a_pipe_that_takes_a_files_place_is_closed_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    os.mkfifo(tmp_path / "pipe")
+    looked_at = os.stat(tmp_path / "file")
+    monkeypatch.setattr(regular_file.os, "stat", lambda _: looked_at)  # it was a file then
+    before = os.listdir("/proc/self/fd")
+    with pytest.raises(CorruptFileError, match=r"expected a file, found a pipe$"):
+        open_regular(tmp_path / "pipe")
+    assert os.listdir("/proc/self/fd") == before
+
+
+def test_a_file_larger_than_it_may_be(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"12345")
+    assert read_regular(path, most_bytes=5) == b"12345"
+    with pytest.raises(CorruptFileError, match=r"/file: expected at most 4 bytes, found more$"):
+        read_regular(path, most_bytes=4)

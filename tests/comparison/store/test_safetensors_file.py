@@ -11,7 +11,11 @@ import pytest
 
 from comparison.numerics.dtypes import dtype_of_name
 from comparison.schema.errors import BadInputError, CorruptFileError, UnsupportedFormatError
-from comparison.store.safetensors_file import read_safetensors_header, read_safetensors_tensor
+from comparison.store.safetensors_file import (
+    read_safetensors_header,
+    read_safetensors_tensor,
+    write_safetensors,
+)
 
 CODES = {
     "BOOL": "bool",
@@ -143,3 +147,10 @@ def test_a_file_that_was_replaced_is_read_anew(tmp_path: Path) -> None:
     assert list(read_safetensors_header(path)) == ["a"]
     write(tmp_path, file_bytes({"bb": tensor("U8", (2,), (0, 2))}, b"\1\2"))
     assert list(read_safetensors_header(path)) == ["bb"]
+
+
+def test_a_name_that_is_not_there(tmp_path: Path) -> None:
+    path = tmp_path / "x.safetensors"
+    write_safetensors(path, {"a": np.ones(2), "b": np.ones(3)}, metadata={})
+    with pytest.raises(CorruptFileError, match="expected a tensor 'c', found 2 others"):
+        read_safetensors_tensor(path, "c")

@@ -58,3 +58,10 @@ def test_dtypes_without_numbers_name_the_file(tmp_path: Path) -> None:
     entry = TensorEntry(name="raw", step=0, order=0, path=tmp_path / "raw")
     with pytest.raises(UnsupportedFormatError, match=r"/raw: expected a dtype of .*, found 'int5'"):
         read_tensor(entry, raw=RawTensor(dtype="int5", shape=(4,)))
+
+
+def test_raw_bytes_have_to_be_as_many_as_the_manifest_says(tmp_path: Path) -> None:
+    (tmp_path / "raw").write_bytes(bytes(25))
+    entry = TensorEntry(name="raw", step=0, order=0, path=tmp_path / "raw")
+    with pytest.raises(CorruptFileError, match=r"/raw: expected 24 bytes for float32 \(2, 3\)"):
+        read_tensor(entry, raw=RawTensor(dtype="float32", shape=(2, 3)))

@@ -16,7 +16,12 @@ from comparison.schema.errors import (
     UnwritableOutputError,
 )
 from comparison.store.safetensors_file import write_safetensors
-from comparison.store.weights_file import WEIGHTS_NAME, read_weights, write_weights
+from comparison.store.weights_file import (
+    WEIGHTS_NAME,
+    is_weights_record,
+    read_weights,
+    write_weights,
+)
 
 
 def _record() -> WeightRecord:
@@ -160,3 +165,14 @@ def test_a_folder_or_a_link_to_nothing_is_an_error(tmp_path: Path) -> None:
     for folder in ("a", "b"):
         with pytest.raises(CorruptFileError, match=WEIGHTS_NAME):
             read_weights(tmp_path / folder)
+
+
+def test_what_only_goes_by_that_name_is_no_record(tmp_path: Path) -> None:
+    path = tmp_path / WEIGHTS_NAME
+    assert not is_weights_record(path)  # nothing there
+    path.write_bytes(b"no safetensors")
+    assert not is_weights_record(path)
+    write_safetensors(path, {"a": np.ones(2)}, metadata={})
+    assert not is_weights_record(path)
+    write_weights(path, _record())
+    assert is_weights_record(path)
