@@ -4,6 +4,9 @@ Run by hand:
 
     python -m benchmarks.compare_pairs             all metrics, in turns with two ways of torch
     python -m benchmarks.compare_pairs --way files whole processes: many pairs, and one large pair
+
+With `--way files --msprobe PYTHON` mindstudio-probe compares the many pairs in turns with ours, in
+an environment of its own.
 """
 
 import argparse
@@ -53,12 +56,15 @@ def main() -> None:
     parser.add_argument("--pair-bytes", type=int, default=1_300_000_000 // 510)
     parser.add_argument("--small-pairs", type=int, default=5000)
     parser.add_argument("--large-bytes", type=int, default=1 << 30, help="Of each side.")
+    parser.add_argument("--msprobe", type=Path, help="Python with mindstudio-probe and torch.")
     arguments = parser.parse_args()
     if arguments.way == "memory":
         _print_memory(arguments.elements, arguments.rounds)
     else:
         with tempfile.TemporaryDirectory() as folder:
             _print_files(Path(folder), arguments)
+            if arguments.msprobe is not None:
+                _print_rival(Path(folder), arguments)
 
 
 def measure(dtype: str, *, elements: int, rounds: int) -> dict[str, Times]:
@@ -194,9 +200,39 @@ def _print_files(folder: Path, arguments: argparse.Namespace) -> None:
         sides = write_dumps(folder / name, pairs=pairs, pair_bytes=size_bytes)
         taken = [compare_in_process(sides) for _ in range(rounds + 1)][1:]
         seconds = [each[0] for each in taken]
-        median = f"{statistics.median(seconds):.2f} ({min(seconds):.2f} to {max(seconds):.2f})"
         memory = max(each[1] for each in taken)
-        print(f"| {pairs} | {pairs * size_bytes} | {median} | {memory:.0f} |", flush=True)
+        print(f"| {pairs} | {pairs * size_bytes} | {_spread(seconds)} | {memory:.0f} |", flush=True)
+
+
+def _spread(seconds: Sequence[float]) -> str:
+    return f"{statistics.median(seconds):.2f} ({min(seconds):.2f} to {max(seconds):.2f})"
+
+
+def _print_rival(folder: Path, arguments: argparse.Namespace) -> None:
+    """Let mindstudio-probe take turns with ours, over the same many pairs and the same files."""
+    from benchmarks.compare_msprobe import TENSORS, compare_by_probe, write_probe_dump
+
+    sides = folder / "many" / "reference", folder / "many" / "candidate"
+    dumps = [write_probe_dump(side, folder / "probe" / side.name) for side in sides]
+    files = dumps[0].parent / TENSORS, dumps[1].parent / TENSORS
+    ways: dict[str, Callable[[], float]] = {
+        "ours, .max": lambda: compare_in_process(sides)[0],
+        "ours, the same .pt": lambda: compare_in_process(files)[0],
+        "mindstudio-probe": lambda: compare_by_probe(
+            arguments.msprobe, *dumps, pairs=arguments.pairs
+        ),
+    }
+    seconds: dict[str, list[float]] = {name: [] for name in ways}
+    for number in range(arguments.rounds + 1):
+        for name, way in ways.items():
+            taken = way()
+            if number > 0:
+                seconds[name].append(taken)
+    print(f"\n| {arguments.pairs} pairs | seconds, median (range) | times ours, .max |")
+    print("|---|---|---|")
+    for name, taken_by in seconds.items():
+        times = [own / other for own, other in zip(taken_by, seconds["ours, .max"], strict=True)]
+        print(f"| {name} | {_spread(taken_by)} | {_spread(times)} |")
 
 
 def write_dumps(folder: Path, *, pairs: int, pair_bytes: int) -> tuple[Path, Path]:

@@ -1,5 +1,6 @@
 """The benchmark runs, on pairs too small to be worth measuring."""
 
+import json
 import os
 import subprocess
 import sys
@@ -7,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.compare_msprobe import compare_by_probe, write_probe_dump
 from benchmarks.compare_pairs import (
     DTYPES,
     compare_in_process,
@@ -14,6 +16,7 @@ from benchmarks.compare_pairs import (
     ratio,
     write_dumps,
 )
+from comparison.store.max_file import read_max_file
 
 
 @pytest.fixture(autouse=True)
@@ -59,3 +62,23 @@ def test_a_table_is_printed() -> None:
     assert [line.split(" | ")[0] for line in done.stdout.splitlines()] == [
         "| pairs", "|---|---|---|---|", "| 2", "| 3", "| 1",
     ]  # fmt: skip
+
+
+def test_the_rival_is_given_the_same_tensors(tmp_path: Path) -> None:
+    import torch
+
+    sides = write_dumps(tmp_path, pairs=3, pair_bytes=3 * 512)
+    dump = write_probe_dump(sides[1], tmp_path / "probe")
+    calls = json.loads(dump.read_text())["data"]
+    assert len(calls) == 3
+    for source, (call, parts) in zip(sorted(sides[1].iterdir()), calls.items(), strict=True):
+        [output] = parts["output"]
+        tensor = torch.load(dump.parent / "dump_tensor_data" / output["data_name"])
+        assert call.split(".")[1:-3] == source.stem.removesuffix("-output").split(".")
+        assert torch.equal(tensor, torch.from_numpy(read_max_file(source).copy()))
+        assert output["Max"] == tensor.max()
+
+
+def test_a_rival_that_is_not_there_is_told(tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError, match=r"listed \[\] of 3 pairs: .*No module named 'msprobe'"):
+        compare_by_probe(Path(sys.executable), tmp_path, tmp_path, pairs=3)
