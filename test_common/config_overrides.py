@@ -100,7 +100,8 @@ def hf_config_overrides(overrides: Mapping[str, Any]) -> Iterator[None]:
     """Let every `AutoConfig.from_pretrained` of the block return an overridden configuration.
 
     Torch and MAX both load their configuration through it. MAX keeps the configuration of a
-    repository for the life of the process: enter the block before its first load.
+    repository for the life of the process: enter the block before its first load, or within the
+    patches of `capture_settings`, which let it begin anew.
 
     Args:
         overrides: field to value, nested like the configuration.

@@ -125,12 +125,21 @@ class DebugOptions:
         problems += self._style_problems()
         problems += self._mode_problems()
         problems += self._resume_problems()
+        if self.overwrite and self.output is None:
+            problems.append("overwrite replaces a dump: name its output folder")
         problems += _too_small("max_bytes", self.max_bytes)
         problems += _too_small("max_memory", self.max_memory)
         if self.weights and self.output is None:
             problems.append("weights are written into a file: name an output folder")
         if problems:
             raise BadInputError("; ".join(problems))
+
+    @property
+    def kept_layers(self) -> int | None:
+        """Return the number of layers that a run keeps, None for all."""
+        if self.num_hidden_layers == ALL_LAYERS:
+            return None
+        return int(self.hf_config_overrides.get("num_hidden_layers", self.num_hidden_layers))
 
     def _kind_problems(self) -> Iterator[str | None]:
         """Say which values are of another kind than a run can take."""

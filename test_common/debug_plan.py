@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING, Any
 
 from comparison.schema.errors import BadInputError, BudgetError, EngineError
 from test_common.capture_plan import CapturePlan, plan_capture, planned_run
+from test_common.debug_context import debug_context
 from test_common.debug_options import DebugOptions
-from test_common.debug_run import (
-    DebuggableOracle,
-    debug_context,
-    resolve_device,
-    rows_of_run,
-)
 from test_common.debug_writer import queue_bytes_of
+from test_common.debuggable_oracle import DebuggableOracle
+from test_common.early_refusals import refuse_early
+from test_common.engine_memory import engine_bytes
 from test_common.machine_speed import MachineSpeed, measured_speed
+from test_common.mapped_weights import mapped_bytes
 from test_common.oracle_errors import checked_result, oracle_errors
 from test_common.pipelines import TorchModelAndDataProcessor
 from test_common.remote_code import with_trust
-from test_common.write_budget import held_memory
+from test_common.run_device import resolve_device
+from test_common.run_rows import token_ids_of_run
 
 if TYPE_CHECKING:
     import torch
@@ -37,7 +37,8 @@ class DebugPlan:
         speed: of this machine; None where nobody asked.
         on_gpu: whether weights and tensors lie in a GPU's memory.
         queue_bytes: greatest size of the copies that wait to be written.
-        held_bytes: what the process holds without the model.
+        held_bytes: what the process with the model holds without it.
+        mapped_bytes: of the weights that Torch leaves in their files, which are mapped.
         streamed: whether weights stay in their files, and are read one at a time.
     """
 
@@ -48,12 +49,15 @@ class DebugPlan:
     on_gpu: bool
     queue_bytes: int
     held_bytes: int
+    mapped_bytes: int = 0
     streamed: bool = False
 
     @property
     def weight_bytes(self) -> int:
         """Of the weights that are held at a time."""
-        return self.capture.largest_weight_bytes if self.streamed else self.capture.weight_bytes
+        if self.streamed:
+            return self.capture.largest_weight_bytes
+        return self.capture.weight_bytes - self.mapped_bytes
 
     @property
     def memory_bytes(self) -> int:
@@ -70,20 +74,22 @@ class DebugPlan:
         return sum(max(flops / self.speed.flops, reading) for flops in self.capture.forwards)
 
     @property
-    def write_seconds(self) -> float:
-        """How long writing takes by itself."""
-        if self.speed is None:
-            return 0.0
-        files = self.capture.tensors * self.speed.file_seconds
-        return self.capture.size_bytes / self.speed.write_bytes + files
-
-    @property
-    def seconds(self) -> float:
-        """How long both take: copying holds the model up, writing goes on beside it."""
+    def hook_seconds(self) -> float:
+        """How long hooks hold the model up: each small tensor's share, and copies of large ones."""
         if self.speed is None:
             return 0.0
         copying = self.capture.size_bytes / self.speed.memory_bytes
-        return max(self.forward_seconds + copying, self.write_seconds)
+        return self.capture.tensors * self.speed.tensor_seconds + copying
+
+    @property
+    def write_seconds(self) -> float:
+        """How long writing takes by itself."""
+        return 0.0 if self.speed is None else self.capture.size_bytes / self.speed.write_bytes
+
+    @property
+    def seconds(self) -> float:
+        """How long all takes: hooks hold the model up, writing goes on beside it."""
+        return max(self.forward_seconds + self.hook_seconds, self.write_seconds)
 
 
 def plan_debug_run(
@@ -101,10 +107,16 @@ def plan_debug_run(
             pictures.
         EngineError: the model cannot be built or run without values.
     """
+    oracle = with_trust(oracle, trusted=options.trust_remote_code)
+    refuse_early(
+        oracle,
+        encoding=options.encoding,
+        device=options.device,
+        num_hidden_layers=options.num_hidden_layers,
+    )
     import torch
 
-    oracle = with_trust(oracle, trusted=options.trust_remote_code)
-    rows = rows_of_run(oracle, options)
+    rows = token_ids_of_run(oracle, options)
     if rows is None:
         raise BadInputError(
             f"{options.pipeline} takes pictures, and what it is given is known in a run only: a "
@@ -130,8 +142,13 @@ def plan_debug_run(
         encoding=encoding,
         speed=speed,
         on_gpu=on_gpu,
-        queue_bytes=queue_bytes_of(options),
-        held_bytes=held_memory(),
+        queue_bytes=min(queue_bytes_of(options), capture.size_bytes),
+        held_bytes=engine_bytes(
+            options.framework,
+            caches=not on_gpu and not run.embeds,
+            ranks=options.tensor_parallel_size or 1,
+        ),
+        mapped_bytes=_mapped(oracle, model) if options.framework == "torch" and not on_gpu else 0,
         streamed=options.stream,
     )
 
@@ -202,6 +219,11 @@ def _model_without_values(oracle: DebuggableOracle, encoding: str) -> torch.nn.M
         return model.to("meta")
     except Exception as error:  # it is an oracle's own class
         raise EngineError(f"{type(model).__name__} cannot be put on the meta device") from error
+
+
+def _mapped(oracle: DebuggableOracle, model: torch.nn.Module) -> int:
+    revision = oracle.config_params.get("huggingface_model_revision")
+    return mapped_bytes(model, oracle.model_path, revision=revision)
 
 
 def _computed_in(model: torch.nn.Module) -> torch.dtype:

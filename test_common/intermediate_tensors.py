@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from comparison.schema.errors import BadInputError
 from comparison.schema.tensor_names import TensorName, parse_tensor_name
 from test_common.debug_options import DebugOptions
-from test_common.debug_run import DebuggableOracle, run_debug_model
+from test_common.debug_run import run_debug_model
+from test_common.debuggable_oracle import DebuggableOracle
 
 if TYPE_CHECKING:
     import torch

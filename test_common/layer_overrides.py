@@ -8,9 +8,9 @@ from test_common.error_text import shown
 from test_common.model_load_errors import load_errors
 
 LAYER_COUNT = "num_hidden_layers"
-_LAYER_COUNTS = (LAYER_COUNT, "num_decoder_layers", "decoder_layers")
+LAYER_COUNTS = (LAYER_COUNT, "num_decoder_layers", "decoder_layers")
 # Encoders of other modalities stay whole: a shallower one feeds the decoder something else.
-_OTHER_MODALITIES = ("vision", "visual", "audio", "image", "speech")
+OTHER_MODALITIES = ("vision", "visual", "audio", "image", "speech")
 # Lists that can be as long as there are layers without having one entry a layer.
 _NOT_PER_LAYER = ("_token_id", "_token_ids", "architectures")
 _LAYER_INDICES = ("_idxs",)  # lists of layer numbers
@@ -50,7 +50,8 @@ def create_layer_overrides(
     if count is None:
         raise BadInputError(f"the configuration {type(config).__name__} names no number of layers")
     if keep > count:
-        raise BadInputError(_too_many(LAYER_COUNT, keep, count) + (", or all" if count > 0 else ""))
+        or_all = ", or all" if count > 0 else ""
+        raise BadInputError(f"{too_many_layers(LAYER_COUNT, keep, count)}{or_all}")
     return _overrides(config, keep)
 
 
@@ -63,18 +64,25 @@ def layer_count_problem(config: Any, name: str, value: Any) -> str | None:
         value: what it is to become.
     """
     real_name = getattr(config, "attribute_map", {}).get(name, name)
-    counts = {getattr(config, "attribute_map", {}).get(count, count) for count in _LAYER_COUNTS}
+    counts = {getattr(config, "attribute_map", {}).get(count, count) for count in LAYER_COUNTS}
     if real_name not in counts:
         return None
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         return f"{name} must be a whole number of at least 1, found {shown(value)}"
     count = getattr(config, name, None)
     if isinstance(count, int) and value > count:
-        return _too_many(name, value, count)
+        return too_many_layers(name, value, count)
     return None
 
 
-def _too_many(name: str, keep: int, count: int) -> str:
+def too_many_layers(name: str, keep: int, count: int) -> str:
+    """Say that a model has fewer layers.
+
+    Args:
+        name: of the field or option.
+        keep: how many were asked for.
+        count: how many there are.
+    """
     if count < 1:
         return f"{name} {keep}: the model's own configuration says {count}"
     return f"{name} {keep} is more than the model has: {count}; give 1 to {count}"
@@ -152,13 +160,13 @@ def _parse(num_hidden_layers: int | str) -> int | None:
 
 
 def _own_counts(config: Any) -> dict[str, int]:
-    found = {name: getattr(config, name, None) for name in _LAYER_COUNTS}
+    found = {name: getattr(config, name, None) for name in LAYER_COUNTS}
     return {name: value for name, value in found.items() if isinstance(value, int)}
 
 
 def _decoders(config: Any) -> Iterator[tuple[str, Any]]:
     for name, sub_config in sub_configs(config):
-        if not any(word in name for word in _OTHER_MODALITIES):
+        if not any(word in name for word in OTHER_MODALITIES):
             yield name, sub_config
 
 

@@ -66,17 +66,19 @@ def build_max_pipeline(
 
 
 def capture_settings(*, max_batch_size: int | None, prefer_module_v3: bool) -> tuple[Patch, ...]:
-    """Make the patch that gives every pipeline the settings a capture needs.
+    """Make the patches that give every pipeline the settings a capture needs.
 
-    It reaches pipelines that an oracle builds without `build_max_pipeline` too. Subgraphs are
+    They reach pipelines that an oracle builds without `build_max_pipeline` too. Subgraphs are
     off, since print operations in a subgraph have one label for all layers of the group; the
-    prefix cache and chunked prefill are off, since each prompt must be seen whole.
+    prefix cache and chunked prefill are off, since each prompt must be seen whole. The
+    configuration that an earlier run of the process kept is not taken: it had other overrides.
 
     Args:
         max_batch_size: rows in a batch, or None for the engine's choice.
         prefer_module_v3: whether to choose the ModuleV3 variant of an architecture.
     """
     from max.pipelines import PipelineConfig
+    from max.pipelines.lib import _hf_config
 
     def with_settings(from_args: Callable[[Any], Any]) -> Callable[[Any], Any]:
         def from_capture_args(args: Any) -> Any:
@@ -95,6 +97,13 @@ def capture_settings(*, max_batch_size: int | None, prefer_module_v3: bool) -> t
         return from_capture_args
 
     return (
+        Patch(
+            target=_hf_config,
+            name="_config_cache",
+            replacement={},
+            missing_api="a way to load the Hugging Face configuration of a repository anew",
+            remove_when="MAX does not keep it for the life of the process, overrides and all",
+        ),
         Patch(
             target=PipelineConfig,
             name="from_args",

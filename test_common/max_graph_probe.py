@@ -12,9 +12,11 @@ from typing import Any
 from comparison.schema.manifest import Manifest, Padding
 from test_common.capture_job import CaptureJob
 from test_common.capture_max import device_specs, graph_patches
+from test_common.debug_context import debug_context
 from test_common.debug_options import DebugOptions
-from test_common.debug_run import DebuggableOracle, debug_context, layer_count, resolve_device
+from test_common.debuggable_oracle import DebuggableOracle
 from test_common.patching import Patch, apply_patches
+from test_common.run_device import resolve_device
 
 _API = "building the graph of a pipeline without compiling it"
 _REMOVE = "a pipeline of MAX gives its graph"
@@ -75,7 +77,7 @@ def _job(
         num_steps=1,
         encoding=encoding,
         device=device,
-        num_hidden_layers=layer_count(options),
+        num_hidden_layers=options.kept_layers,
         overrides=overrides,
         prefer_module_v3=options.prefer_module_v3,
     )
@@ -105,20 +107,18 @@ class _Probe:
 
     def patches(self) -> Iterator[Patch]:
         from max.engine import InferenceSession
-        from max.pipelines.lib import _hf_config
 
-        replacements: tuple[tuple[Any, str, Any, bool], ...] = (
-            (InferenceSession, "compile_reusing_mefs", self._take_graph, True),
-            (InferenceSession, "compile", self._take_graph, True),
-            (InferenceSession, "init_all", self._take_weights, True),
-            (_hf_config, "_config_cache", {}, False),
+        replacements: tuple[tuple[str, Any], ...] = (
+            ("compile_reusing_mefs", self._take_graph),
+            ("compile", self._take_graph),
+            ("init_all", self._take_weights),
         )
-        for target, name, replacement, wraps in replacements:
+        for name, replacement in replacements:
             yield Patch(
-                target=target,
+                target=InferenceSession,
                 name=name,
                 replacement=replacement,
-                wraps=wraps,
+                wraps=True,
                 missing_api=_API,
                 remove_when=_REMOVE,
             )

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from comparison.numerics.tensor_sketch import TensorSketch, sketch_tensor
+from comparison.schema.manifest import CaptureCertificate, Manifest
 from comparison.store.sketch_file import SKETCH_NAME, write_sketches
 from comparison.store.step_folder import list_step
 from comparison.store.tensor_file import read_tensor
@@ -85,12 +86,40 @@ class SketchWriter(DumpWriter):
         return self._path
 
     def step(self) -> None:
-        """End a step and write its file."""
+        """End a step and write its file.
+
+        Raises:
+            BudgetError: the steps so far take more than they may.
+        """
+        ended = self._step
         super().step()
         self._path = self.out / str(self._step) / SKETCH_NAME
         self._sketches = {}
         self._written = 0
         self._sketcher.forget()
+        self.budget.check(0, f"the end of step {ended}")
+
+    def finish(
+        self, manifest: Manifest, certificate: CaptureCertificate, *, complete: bool = True
+    ) -> Manifest:
+        """Complete the manifest; the last step's file is written with it.
+
+        Args:
+            manifest: as `DumpWriter.finish`.
+            certificate: as there.
+            complete: as there.
+
+        Returns:
+            As there.
+
+        Raises:
+            UnwritableOutputError: as there.
+            BudgetError: the steps take more than they may.
+        """
+        self._end_step()
+        if complete:
+            self.budget.check(0, f"the end of step {self._step}")
+        return super().finish(manifest, certificate, complete=complete)
 
     def adopt_engine_step(
         self, step: int, names: Sequence[str], *, suffix: str = ".max"

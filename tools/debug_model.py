@@ -67,7 +67,7 @@ _STYLES = ("compact", "full", "binary", "binary-max-checkpoint")
     type=click.Choice(["pt", "safetensors"]),
     help="Torch, vLLM: a file a tensor, or one a step.",
 )
-@click.option("--precision", type=int, default=6, help="Digits behind the point in style full.")
+@click.option("--precision", type=int, help="Digits behind the point in style full.  [default: 6]")
 @click.option(
     "--mode",
     type=click.Choice(["stats", "sketch", "full"]),
@@ -101,6 +101,7 @@ def debug_model(**given: Any) -> int:
     from test_common.debug_run import run_debug_model
     from test_common.hub_log import log_downloads
     from test_common.local_transformers import offer_local_transformers
+    from test_common.print_style import PrintStyle
     from test_common.step_range import parse_steps
 
     offer_local_transformers()
@@ -111,6 +112,10 @@ def debug_model(**given: Any) -> int:
     prompts = _prompts(given.pop("texts"), given.pop("prompt_ids"), given.pop("batch"))
     steps, plans = given.pop("steps"), given.pop("plan")
     style = _style(given.pop("style"), given.pop("file_format"), given)
+    if given["precision"] is None:
+        del given["precision"]
+    elif style is not PrintStyle.FULL:
+        raise BadInputError("--precision is that of --style full: give that too, or leave it out")
     options = DebugOptions(
         pipeline=name,
         prompts=prompts,

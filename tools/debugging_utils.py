@@ -10,8 +10,9 @@ from test_common.local_transformers import offer_local_transformers
 if TYPE_CHECKING:
     from oracles.oracle import PipelineOracle
     from test_common.config_overrides import apply_hf_config_override, create_layer_overrides
+    from test_common.debug_context import debug_context
     from test_common.debug_options import DebugOptions
-    from test_common.debug_run import debug_context, run_debug_model
+    from test_common.debug_run import run_debug_model
     from test_common.intermediate_tensors import NamedTensors, TensorPair
     from test_common.max_builder import apply_max_hooks
 
@@ -31,7 +32,7 @@ _HOMES = {
     "apply_hf_config_override": "test_common.config_overrides",
     "apply_max_hooks": "test_common.max_builder",
     "create_layer_overrides": "test_common.config_overrides",
-    "debug_context": "test_common.debug_run",
+    "debug_context": "test_common.debug_context",
     "run_debug_model": "test_common.debug_run",
 }
 

@@ -190,6 +190,10 @@ def _check_outputs(given: Mapping[str, Any], sides: Sequence[SideSpec]) -> None:
     )
     if given["output"] is not None:
         check_output(given["output"], overwrite=given["overwrite"])
+    elif given["overwrite"] and given["repro"] is None:
+        raise BadInputError(
+            "--overwrite replaces dumps and a repro: name their folder with --output or --repro"
+        )
 
 
 def _prompts(texts: tuple[str, ...], ids: tuple[str, ...]) -> tuple[Prompt, ...]:

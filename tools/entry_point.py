@@ -7,7 +7,7 @@ import sys
 import traceback
 import warnings
 from pathlib import Path
-from typing import Any, Final, NoReturn, TextIO
+from typing import Any, Final, NoReturn
 
 import click
 
@@ -33,7 +33,7 @@ def run_command(command: click.Command) -> NoReturn:
     prepare_streams()
     tell_code = fork_if_limited()
     interrupts = Interrupts()
-    warnings.showwarning = _show_warning
+    warnings.showwarning = _ShowsOnce()
     try:
         _enter_users_folder()
         code = _invoke(command)
@@ -115,17 +115,22 @@ def _enter_users_folder() -> None:
         ) from error
 
 
-def _show_warning(
-    message: Warning | str,
-    category: type[Warning],
-    filename: str,
-    lineno: int,
-    file: TextIO | None = None,
-    line: str | None = None,
-) -> None:
-    """Show a warning in one line; where it was raised tells a user nothing."""
-    del category, filename, lineno, file, line
-    complain(f"warning: {' '.join(str(message).split())}")
+class _ShowsOnce:
+    """Shows a warning in one line, and the same line once: a plan and its run warn of the same.
+
+    Python's own memory of what was shown is lost whenever a library changes the filters.
+    """
+
+    def __init__(self) -> None:
+        self._shown: set[str] = set()
+
+    def __call__(self, message: Warning | str, *where: Any, **more: Any) -> None:
+        """Show it; where it was raised tells a user nothing."""
+        del where, more
+        line = f"warning: {' '.join(str(message).split())}"
+        if line not in self._shown:
+            self._shown.add(line)
+            complain(line)
 
 
 def _click_message(error: click.ClickException) -> str:

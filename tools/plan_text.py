@@ -19,6 +19,12 @@ _OF_ENGINE = {
         "other tensors, of about this size"
     ),
 }
+_NOT_IN_TIME = {
+    "torch": "loading the weights",
+    "max": "loading the weights and building the graph, which takes minutes when it is not cached",
+    "vllm": "loading the weights and starting the engine",
+}
+_FOR_A_WHILE = {"max": ", or building a graph that is not cached (1 to 2 GB),"}
 
 
 def plan_lines(plan: DebugPlan, *, pipeline: str) -> Iterator[str]:
@@ -43,25 +49,32 @@ def plan_lines(plan: DebugPlan, *, pipeline: str) -> Iterator[str]:
         yield f"    {_OF_ENGINE[plan.framework]}"
     yield f"  memory, estimated: {shown_size(plan.memory_bytes)}"
     held = " (one at a time, from their files)" if plan.streamed else ""
+    if plan.mapped_bytes and not plan.streamed:
+        held = f" (and {shown_size(plan.mapped_bytes)} that stay in their files, mapped)"
     where = " (on the GPU, not in the sum)" if plan.on_gpu else ""
+    process = "this process" if plan.framework == "torch" else "the engine's process, as measured,"
     yield (
         f"    weights {shown_size(plan.weight_bytes)}{held} + other tensors of the model at a time "
         f"{shown_size(capture.live_bytes)}{where} + copies that wait to be written "
-        f"{shown_size(plan.queue_bytes)} + this process {shown_size(plan.held_bytes)}; "
-        "what loading takes for a while is not in it"
+        f"{shown_size(plan.queue_bytes)} + {process} {shown_size(plan.held_bytes)}; "
+        f"what loading{_FOR_A_WHILE.get(plan.framework, '')} takes for a while is not in it"
     )
     speed = plan.speed
     if speed is not None:
-        yield f"  time, estimated: {plan.seconds:.1f} s, without loading the weights"
+        without = _NOT_IN_TIME[plan.framework]
+        yield f"  time, estimated: {plan.seconds:.1f} s, without {without}"
         yield (
             f"    forwards {plan.forward_seconds:.1f} s: {sum(capture.forwards) / 1e9:.1f} GFLOP "
             f"at {speed.flops / 1e9:.0f} GFLOP/s, or reading the weights at "
             f"{speed.memory_bytes / 1e9:.1f} GB/s, both measured now on one product and one copy"
         )
         yield (
-            f"    writing {plan.write_seconds:.1f} s beside them: at "
-            f"{speed.write_bytes / 1e6:.0f} MB/s and {speed.file_seconds * 1e3:.2f} ms a file, "
-            "measured now in the output folder"
+            f"    hooks {plan.hook_seconds:.1f} s: {speed.tensor_seconds * 1e3:.2f} ms a tensor, "
+            "measured now on small layers, and one copy of what is written"
+        )
+        yield (
+            f"    writing {plan.write_seconds:.1f} s beside both: at "
+            f"{speed.write_bytes / 1e6:.0f} MB/s, measured now in the output folder"
         )
 
 

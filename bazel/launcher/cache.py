@@ -12,9 +12,14 @@ from typing import IO
 
 
 def cache_folder(environ: Mapping[str, str]) -> Path:
-    """Returns the project's cache folder, made if it is missing."""
-    base = environ.get("XDG_CACHE_HOME") or Path(environ.get("HOME") or Path.home()) / ".cache"
-    folder = Path(base).absolute() / "model_accuracy_tools"
+    """Returns the project's cache folder, made if it is missing.
+
+    A relative XDG_CACHE_HOME counts as none, as the XDG Base Directory Specification asks for.
+    """
+    told = environ.get("XDG_CACHE_HOME", "")
+    home = Path(environ.get("HOME") or Path.home())
+    base = Path(told) if os.path.isabs(told) else home.absolute() / ".cache"
+    folder = base / "model_accuracy_tools"
     folder.mkdir(parents=True, exist_ok=True)
     return folder
 

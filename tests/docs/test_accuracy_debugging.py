@@ -6,6 +6,8 @@ processor time, with a part of the graphs cached.
 """
 
 import os
+import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -15,9 +17,11 @@ from pathlib import Path
 import pytest
 
 from tests.child_processes import ROOT, user_environment
-from tests.docs.guide_commands import Command, blocks_of, commands_of
+from tests.docs.command_needs import follows_max
+from tests.docs.page_commands import GUIDE as PAGE
+from tests.docs.page_commands import Command, blocks_of, commands_of
 
-PAGE = ROOT / "docs" / "accuracy-debugging.md"
+_BAZEL_RUN = re.compile(r"^bazel run //tools:(\w+)(?: --)?")
 # The edits that the guide asks for between two commands, by a part of the command before them.
 TORCH_LINE = "        down_proj = self.down_proj("
 MAX_LINE = "        if self.swiglu_limit > 0:\n"
@@ -39,7 +43,7 @@ class Follower:
         script = ["set -u"]
         for command in commands:
             self._write_files()
-            line = command.with_python(sys.executable)
+            line = without_bazel(command)
             # One shell a command, with the variables of those before.
             if "=$(" in line:
                 script.append(line)
@@ -57,7 +61,7 @@ class Follower:
             self._edit_after(command.text)
 
     def _write_files(self) -> None:
-        for block in blocks_of(PAGE, "python"):
+        for block in python_blocks():
             if block.startswith("# my_oracle.py\n"):
                 (self.folder / "my_oracle.py").write_text(block)
 
@@ -65,13 +69,23 @@ class Follower:
         if "setup_local_transformers.sh" in command:
             (copies,) = self.folder.glob("my cache/*/local_transformers/*/transformers")
             modeling = copies / "models" / "llama" / "modeling_llama.py"
-            shown = next(b for b in blocks_of(PAGE, "python") if "modeling_llama.py" in b)
+            shown = next(b for b in python_blocks() if "modeling_llama.py" in b)
             body = shown.split("def forward(self, x):\n")[1].replace("        ...\n", "")
             insert_before(modeling, TORCH_LINE, body)
         if "my_llama3/llama3.py" in command:
-            shown = next(b for b in blocks_of(PAGE, "python") if "my_llama3/mlp.py" in b)
+            shown = next(b for b in python_blocks() if "my_llama3/mlp.py" in b)
             lines = [f"{line}\n" for line in shown.splitlines() if ".print(" in line]
             insert_before(self.folder / "my_llama3" / "mlp.py", MAX_LINE, "".join(lines))
+
+
+def without_bazel(command: Command) -> str:
+    """Return the command as it is without Bazel."""
+    return _BAZEL_RUN.sub(rf"{shlex.quote(sys.executable)} -P -m tools.\1", command.text)
+
+
+def python_blocks() -> list[str]:
+    """Return the files and parts of files in Python that the page shows."""
+    return [block.text for block in blocks_of(PAGE) if block.language == "python"]
 
 
 def insert_before(file: Path, line: str, inserted: str) -> None:
@@ -87,13 +101,13 @@ def follower(tmp_path: Path) -> Follower:
 
 def test_there_are_commands_of_both_kinds() -> None:
     commands = list(commands_of(PAGE))
-    assert len([c for c in commands if c.needs_max]) >= 8
-    assert len([c for c in commands if not c.needs_max]) >= 8
+    assert len([c for c in commands if follows_max(c)]) >= 8
+    assert len([c for c in commands if not follows_max(c)]) >= 8
     assert {command.exit_code for command in commands} == {0, 1}
 
 
 def test_commands_without_max(follower: Follower) -> None:
-    follower.follow(command for command in commands_of(PAGE) if not command.needs_max)
+    follower.follow(command for command in commands_of(PAGE) if not follows_max(command))
     assert sorted(path.stem for path in (follower.folder / "torch_debug").iterdir()) == [*SAVED]
     assert (follower.folder / "torch_tensors" / "0" / "tensor_names.txt").is_file()
     assert "Your edited files are kept in" in follower.printed

@@ -37,6 +37,7 @@ def test_layers_that_are_refused(layers: object) -> None:
     ("options", "message"),
     [
         ({"framework": "vllm", "tensor_parallel_size": 0}, "must be at least 1, got 0"),
+        ({"overwrite": True}, "overwrite replaces a dump: name its output folder"),
         ({"resume": True}, "resume goes on with a dump: name its output folder"),
         ({"resume": True, "output": Path("d"), "overwrite": True}, "resume or overwrite, not both"),
         ({"resume": True, "output": Path("d"), "framework": "vllm"}, "resume is for torch and max"),

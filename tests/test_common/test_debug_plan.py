@@ -58,21 +58,64 @@ def test_memory_and_time_are_told_by_their_parts(tmp_path: Path) -> None:
     model = find_oracle(LLAMA).create_torch_pipeline(encoding="float32", device="cpu").model
     weights = {p.data_ptr(): p.nbytes for p in (*model.parameters(), *model.buffers())}
     assert plan.capture.weight_bytes == sum(weights.values())
+    # The buffers of positions are in no file.
+    assert plan.mapped_bytes == sum({p.data_ptr(): p.nbytes for p in model.parameters()}.values())
     # The logits alone, and as much again for what they are made of.
     assert plan.capture.live_bytes > plan.capture.size_bytes / 10
-    assert plan.queue_bytes == 50_000_000
-    parts = (plan.capture.weight_bytes, plan.capture.live_bytes, plan.queue_bytes)
+    assert plan.queue_bytes == plan.capture.size_bytes  # no more can wait
+    small = plan_debug_run(find_oracle(LLAMA), replace(asked, max_memory=80_000_000))
+    assert small.queue_bytes == 10_000_000
+    parts = (plan.weight_bytes, plan.capture.live_bytes, plan.queue_bytes)
     assert plan.memory_bytes == plan.held_bytes + sum(parts)
     assert plan.speed is not None
-    assert plan.seconds >= max(plan.forward_seconds, plan.write_seconds) > 0
+    assert plan.hook_seconds > plan.capture.tensors * plan.speed.tensor_seconds > 0
+    assert plan.write_seconds > 0
+    assert plan.seconds >= max(plan.forward_seconds + plan.hook_seconds, plan.write_seconds)
     assert list(tmp_path.iterdir()) == []
     on_gpu = replace(plan, on_gpu=True)
     assert on_gpu.memory_bytes == plan.held_bytes + plan.queue_bytes
     streamed = plan_debug_run(find_oracle(LLAMA), replace(asked, stream=True), measures=False)
     largest = max(p.nbytes for p in model.parameters())
-    assert streamed.weight_bytes == largest < plan.weight_bytes
+    assert streamed.weight_bytes == largest < plan.capture.weight_bytes
+    converted = plan_debug_run(
+        find_oracle(LLAMA), replace(asked, encoding="bfloat16"), measures=False
+    )
+    assert converted.mapped_bytes == 0
+    assert converted.weight_bytes == converted.capture.weight_bytes
     without = streamed.held_bytes + streamed.capture.live_bytes + streamed.queue_bytes
     assert streamed.memory_bytes == without + largest
+
+
+@pytest.mark.parametrize(
+    ("engine", "given", "least"),
+    [
+        ("max", {}, 600_000_000),
+        ("vllm", {}, 400_000_000 + (1 << 30)),
+        ("vllm", {"tensor_parallel_size": 2}, 2 * (400_000_000 + (1 << 30))),
+        ("vllm", {"pipeline": "tiny-random/bert"}, 400_000_000),
+    ],
+)
+def test_other_engines_take_memory_of_their_own(
+    tmp_path: Path, engine: str, given: dict[str, Any], least: int
+) -> None:
+    asked = options(tmp_path / "dump", framework=engine, **given)
+    plan = plan_debug_run(find_oracle(asked.pipeline), asked, measures=False)
+    assert least < plan.held_bytes < least * 1.2
+    assert plan.mapped_bytes == 0
+
+
+def test_space_for_keys_and_values_is_that_of_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = options(tmp_path / "dump", framework="vllm")
+    usual, larger = (
+        (
+            monkeypatch.setenv("VLLM_CPU_KVCACHE_SPACE", space),
+            plan_debug_run(find_oracle(LLAMA), asked, measures=False).held_bytes,
+        )[1]
+        for space in ("1", "3")
+    )
+    assert larger - usual == 2 << 30
 
 
 def test_a_run_that_will_come_to_a_limit_is_refused(tmp_path: Path) -> None:

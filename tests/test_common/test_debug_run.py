@@ -13,7 +13,8 @@ from comparison.store.dump import open_dump
 from oracles.generic_oracle import GenericOracle
 from oracles.registry import find_oracle
 from test_common.debug_options import DebugOptions
-from test_common.debug_run import resolve_device, run_debug_model
+from test_common.debug_run import run_debug_model
+from test_common.run_device import resolve_device
 
 LLAMA = "tiny-random/llama"
 

@@ -1,3 +1,4 @@
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -5,8 +6,10 @@ from max.dtype import DType
 from max.graph import DeviceRef
 from max.nn import Linear
 from max.nn.layer import LayerList, Module
+from transformers import LlamaConfig
 
-from test_common.max_builder import fewer_layers
+from test_common.config_overrides import hf_config_overrides
+from test_common.max_builder import capture_settings, fewer_layers
 from test_common.patching import apply_patches
 
 
@@ -50,3 +53,18 @@ def test_the_patch_is_gone_afterwards() -> None:
     with apply_patches(fewer_layers(2)):
         assert Module.load_state_dict is not original
     assert Module.load_state_dict is original
+
+
+def test_a_run_does_not_take_the_configuration_that_an_earlier_one_kept(tmp_path: Path) -> None:
+    from max.pipelines.lib._hf_config import load_huggingface_config
+    from max.pipelines.weights.hf_utils import HuggingFaceRepo
+
+    def layers() -> int:
+        return int(load_huggingface_config(HuggingFaceRepo(str(tmp_path))).num_hidden_layers)
+
+    LlamaConfig(num_hidden_layers=5).save_pretrained(tmp_path)
+    with hf_config_overrides({"num_hidden_layers": 2}):
+        assert layers() == 2
+    assert layers() == 2  # MAX keeps it
+    with apply_patches(capture_settings(max_batch_size=None, prefer_module_v3=False)):
+        assert layers() == 5

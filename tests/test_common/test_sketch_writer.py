@@ -11,7 +11,7 @@ import torch
 from comparison.numerics.tensor_sketch import sketch_tensor
 from comparison.pipeline import compare
 from comparison.schema.comparison import Verdict
-from comparison.schema.errors import BadInputError
+from comparison.schema.errors import BadInputError, BudgetError
 from comparison.schema.manifest import CaptureCertificate
 from comparison.store.max_file import write_max_file
 from comparison.store.sketch_dump import holds_sketches, open_sketches
@@ -21,6 +21,7 @@ from test_common.print_style import PrintStyle
 from test_common.sketch_writer import SketchWriter
 from test_common.tensor_sketcher import TensorSketcher, quick_statistics
 from test_common.torch_print_hook import TorchPrintHook
+from test_common.write_budget import WriteBudget
 from tests.test_common.tiny_manifest import MANIFEST
 from tests.test_common.tiny_models import ROWS, tiny_llama
 
@@ -221,3 +222,23 @@ def test_a_mode_takes_a_folder_and_no_style(tmp_path: Path) -> None:
             output=tmp_path,
             style=PrintStyle.BINARY,
         )
+
+
+def test_a_limit_ends_the_run_after_the_step_that_passed_it(tmp_path: Path) -> None:
+    writer = SketchWriter(tmp_path / "out", budget=WriteBudget(max_bytes=3000))
+    writer.start(MANIFEST)
+    writer.save("model.a-output", torch.ones(3, 5))
+    writer.step()
+    writer.save("model.a-output", torch.ones(700, 5))
+    with pytest.raises(BudgetError, match="cut at the end of step 1: it may take 3000 bytes"):
+        writer.step()
+    writer.close()
+
+
+def test_a_limit_is_passed_in_the_last_step_too(tmp_path: Path) -> None:
+    writer = SketchWriter(tmp_path / "out", budget=WriteBudget(max_bytes=300))
+    writer.start(MANIFEST)
+    writer.save("model.a-output", torch.ones(3, 5))
+    with pytest.raises(BudgetError, match="the end of step 0"):
+        writer.finish(MANIFEST, CERTIFICATE)
+    writer.close()

@@ -170,3 +170,70 @@ def test_a_verdict_on_sketches_is_refused_before_they_are_compared(dumps: Path) 
     done = run("--reference", dumps / "a", "--candidate", dumps / "c", "--verdict")
     assert (done.returncode, done.stdout) == (2, "")
     assert "found sketches of them" in done.stderr
+
+
+# Waits, once both tensors of the pair are mapped, until the other process has cut one.
+WAITING = """
+import os, sys
+from comparison.pair_reader import PairReader
+from tools.compare_tensors import compare_tensors
+from tools.entry_point import run_command
+
+mapped, cut = int(sys.argv.pop(1)), int(sys.argv.pop(1))
+read = PairReader.read
+
+def read_and_wait(self, planned):
+    pair = read(self, planned)
+    if planned.reference.name == "m2":
+        os.write(mapped, b".")
+        assert os.read(cut, 1) == b"."
+    return pair
+
+PairReader.read = read_and_wait
+run_command(compare_tensors)
+"""
+
+
+@pytest.mark.parametrize(("suffix", "side"), [("npy", "a"), ("pt", "b")])
+def test_a_file_that_is_cut_while_it_is_read(tmp_path: Path, suffix: str, side: str) -> None:
+    array = np.arange((8 << 20) // 4 + 3001, dtype=np.float32)
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+        for name in ("m1", "m2", "m3"):
+            path = tmp_path / folder / f"{name}.{suffix}"
+            if suffix == "pt":
+                import torch
+
+                torch.save(torch.from_numpy(array), path)
+            else:
+                np.save(path, array)
+    told, mapped = os.pipe()
+    cut, go = os.pipe()
+    child = subprocess.Popen(
+        [
+            *(sys.executable, "-P", "-c", WAITING, str(mapped), str(cut)),
+            *("--reference", tmp_path / "a", "--candidate", tmp_path / "b", "--atol", "0"),
+        ],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "XDG_CACHE_HOME": "/dev/null"},
+        pass_fds=(mapped, cut),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    os.close(mapped)
+    assert os.read(told, 1) == b"."
+    os.truncate(tmp_path / side / f"m2.{suffix}", 5000)
+    os.write(go, b".")
+    output, errors = child.communicate(timeout=60)
+    for descriptor in (told, cut, go):
+        os.close(descriptor)
+    assert (child.returncode, errors) == (2, "")
+    assert (
+        f"Not comparable: {tmp_path / side / 'm2'}.{suffix}: expected one content from begin to "
+        "end, but the file became shorter while it was read; try again when nothing writes to it"
+    ) in output
+    assert output.count(f"Mismatched elements: 0 / {array.size} (0.0%)") == 2
+    assert "Compared 2 of 3 pair(s)" in output
+    assert output.endswith(
+        "Verdict: inconclusive, no difference was found but the result is cut short\n"
+    )

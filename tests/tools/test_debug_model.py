@@ -106,7 +106,8 @@ REFUSED = {
     ),
     "plan over its limit": ((*LLAMA, "--plan", "--max-bytes", "9kB"), "more than --max-bytes"),
     "unknown style": ((*LLAMA, "--style", "json"), "'json' is not one of"),
-    "precision": ((*LLAMA, "--precision", "99"), "precision must be 0 to 17"),
+    "precision": ((*LLAMA, "--style", "full", "--precision", "99"), "precision must be 0 to 17"),
+    "precision of files": ((*LLAMA, "--precision", "6"), "--precision is that of --style full"),
     "no room for the steps": ((*LLAMA, "--num-steps", "512"), "leaves no room for a prompt"),
     "empty output": ((*LLAMA, "-o", ""), "the path is empty"),
     "a picture for text alone": (
@@ -147,6 +148,13 @@ def test_bad_input_is_one_line_and_exit_code_2(
     assert len(errors) == 1
     assert words in errors[0]
     assert list(tmp_path.iterdir()) == []
+
+
+def test_nothing_is_overwritten_without_a_folder(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert run(monkeypatch, *LLAMA, "--overwrite") == 2
+    assert "overwrite replaces a dump: name its output folder" in capfd.readouterr().err
 
 
 def test_the_nearest_pipeline_is_offered(

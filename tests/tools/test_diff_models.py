@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -100,7 +101,8 @@ def test_what_an_earlier_run_left_is_replaced_only_if_asked_for(tmp_path: Path) 
     assert "dumps" in again.stderr
     assert "--overwrite" in again.stderr
     assert (tmp_path / "found.json").read_bytes() == before
-    # Without the fault there is nothing to drill or repro.
+    # Without the fault there is nothing to drill or repro, and in this mode nothing to sketch.
+    shutil.copytree(tmp_path / "dumps" / "reference", tmp_path / "dumps" / "reference-sketch")
     (tmp_path / "my_oracle.py").write_text(ORACLE.replace("*= 1.01", "*= 1"))
     done = run(*command, "--num-hidden-layers", 2, "--overwrite", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
@@ -177,6 +179,7 @@ def test_an_oracle_that_raises_is_named_with_its_side(tmp_path: Path) -> None:
             ["--candidate", "./a", "--mode", "sketch"],
             "--mode: no effect, since the candidate is a dump",
         ),
+        (["--candidate", "torch", "--overwrite"], "name their folder with --output or --repro"),
         (["--candidate", "torch", "--repro", "/"], "--repro needs a new or empty folder, got /"),
         (
             ["--candidate", "torch", "--num-hidden-layers", "x"],

@@ -3,6 +3,7 @@
 import json
 import signal
 import sys
+import warnings
 from dataclasses import replace
 from pathlib import Path
 
@@ -224,6 +225,7 @@ def test_commands_say_it_loudly(
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
+    warnings.simplefilter("always")  # Python's own memory of what was shown is lost now and then
     model = with_own_model(copied("tiny-random/llama", tmp_path / "model"), trace)
     side = ("--framework",) if command is debug_model else ("--drill", "off", "--candidate")
     arguments = ("--pipeline", str(model), "--num-steps", "1", *side, "torch")
@@ -232,8 +234,12 @@ def test_commands_say_it_loudly(
     assert ran(trace) == []
     assert exit_code(monkeypatch, command, *arguments, "--trust-remote-code") == 0
     said = capfd.readouterr().err
-    assert "warning: trust_remote_code is on for this run: Python code of the reposi" in said
+    warning = "warning: trust_remote_code is on for this run: Python code of the reposi"
+    assert said.count(warning) == 1
     assert set(ran(trace)) == {"model"}
+    if command is debug_model:  # a plan loads the configuration more than once
+        assert exit_code(monkeypatch, command, *arguments, "--trust-remote-code", "--plan") == 0
+        assert capfd.readouterr().err.count(warning) == 1
 
 
 def exit_code(monkeypatch: pytest.MonkeyPatch, command: click.Command, *arguments: str) -> int:

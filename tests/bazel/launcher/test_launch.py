@@ -48,6 +48,14 @@ def test_the_bazelrc_names_torch_and_the_folder_of_graphs(root, environ):
     assert Path(graphs).is_dir()
 
 
+@pytest.mark.parametrize("told", ["", "relative/cache"])
+def test_a_relative_cache_counts_as_none(told, root, environ, tmp_path):
+    environ["XDG_CACHE_HOME"] = told
+    _, bazelrc = prepare(["test"], environ)
+    assert bazelrc.is_relative_to(tmp_path / ".cache" / "model_accuracy_tools")
+    assert not (root / "relative").exists()
+
+
 def test_a_flag_on_the_command_line_is_left_alone(root, environ, capsys):
     _, bazelrc = prepare(["test", "--//:torch=cpu", "//..."], environ)
     assert "torch" not in bazelrc.read_text()

@@ -12,9 +12,10 @@ from typing import IO, Any
 
 
 def cache_folder() -> Path:
-    """Returns the project's folder in the user's cache."""
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(base) / "model_accuracy_tools"
+    """Returns the project's folder; a relative XDG_CACHE_HOME counts as none, as XDG says."""
+    told = os.environ.get("XDG_CACHE_HOME", "")
+    base = Path(told) if os.path.isabs(told) else Path.home() / ".cache"
+    return base / "model_accuracy_tools"
 
 
 def key_of(*parts: bytes) -> str:

@@ -1,0 +1,98 @@
+"""What a run is refused for before any engine is imported, which takes seconds.
+
+Only what is certain: all else is left to the run, which asks transformers and the device.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from comparison.schema.errors import BadInputError
+from test_common.debug_options import ALL_LAYERS
+from test_common.layer_overrides import (
+    LAYER_COUNT,
+    LAYER_COUNTS,
+    OTHER_MODALITIES,
+    too_many_layers,
+)
+
+_CONFIG = "config.json"
+_SUB_CONFIG = "_config"
+
+
+class NamesEncodings(Protocol):
+    """The part of an oracle that is looked at."""
+
+    model_path: str | None
+
+    @property
+    def device_encoding_map(self) -> Mapping[str, Sequence[str]]:
+        """Encodings by kind of device."""
+
+    @property
+    def label(self) -> str:
+        """What messages call it."""
+
+
+def refuse_early(
+    oracle: NamesEncodings, *, encoding: str | None, device: str, num_hidden_layers: int | str
+) -> None:
+    """Refuse an encoding that the oracle lists nowhere, and more layers than the model has.
+
+    Args:
+        oracle: says how to build the model.
+        encoding: that is asked for, None for the oracle's first.
+        device: `default`, `cpu`, `gpu`, or `gpu:` with indices.
+        num_hidden_layers: layers to keep, or `all`.
+
+    Raises:
+        BadInputError: with what there is.
+    """
+    if encoding is not None:
+        _check_encoding(oracle, encoding, device.partition(":")[0])
+    if num_hidden_layers != ALL_LAYERS and oracle.model_path is not None:
+        keep, count = int(num_hidden_layers), _layers_of(Path(oracle.model_path))
+        if count is not None and keep > count > 0:
+            raise BadInputError(f"{too_many_layers(LAYER_COUNT, keep, count)}, or all")
+
+
+def _check_encoding(oracle: NamesEncodings, encoding: str, kind: str) -> None:
+    known = {
+        name: tuple(encodings)
+        for name, encodings in oracle.device_encoding_map.items()
+        if kind in ("default", name)
+    }
+    if known and not any(encoding in encodings for encodings in known.values()):
+        listed = "; ".join(f"{', '.join(found)} on {name!r}" for name, found in known.items())
+        raise BadInputError(
+            f"{oracle.label} does not support encoding {encoding!r}; supported: {listed}"
+        )
+
+
+def _layers_of(folder: Path) -> int | None:
+    """Return the number of layers where the configuration tells it of each stack, else None."""
+    file = folder / _CONFIG
+    try:
+        config = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else None
+    except (OSError, ValueError, RecursionError):  # the run says what is wrong with it
+        return None
+    counts = list(_counts(config)) if isinstance(config, dict) else [None]
+    known = [count for count in counts if isinstance(count, int)]
+    return max(known) if len(known) == len(counts) else None
+
+
+def _counts(config: Mapping[str, Any]) -> Iterator[object]:
+    """Yield what each stack tells; None of one that leaves it to its class, or has other names."""
+    inside = [
+        value
+        for name, value in config.items()
+        if name.endswith(_SUB_CONFIG)
+        and isinstance(value, dict)
+        and not any(word in name for word in OTHER_MODALITIES)
+    ]
+    if LAYER_COUNT in config or not inside:
+        yield config.get(LAYER_COUNT)
+        yield from (config[name] for name in LAYER_COUNTS if name in config)
+    for value in inside:
+        yield from _counts(value)
