@@ -58,8 +58,6 @@ def read_map(path: Path) -> NameMap:
         if not path.is_file():
             kind = "no regular file" if path.exists() else "nothing"
             raise BadInputError(f"expected a map, a JSON file, found {kind} at {path}")
-        if path.stat().st_size > _LARGEST_FILE:
-            raise CorruptFileError(f"{path} is larger than {_LARGEST_FILE >> 20} MiB: no map")
         text = read_regular(path, most_bytes=_LARGEST_FILE)
         value: Any = parse_json(text, make_object=_object_without_twins)
     except _TwiceError as error:

@@ -93,13 +93,14 @@ def _measured(rows: tuple[ReportRow, ...]) -> str:
     worst = max(rows, key=lambda row: row.severity or 0.0)
     if not worst.severity:
         return "Every pair is equal in value, in all that was compared."
-    if worst.metrics is None:
+    furthest = f"furthest apart is {worst.reference} (step {worst.step})"
+    if worst.metrics is not None:
+        told = f"its relative L2 distance is {worst.metrics.relative_l2:.3g}"
+    elif math.isinf(worst.severity):
         return f"Measured without a tolerance; {worst.reference} cannot be measured."
-    return (
-        f"Measured without a tolerance: furthest apart is {worst.reference} (step {worst.step}), "
-        f"by {_distance(worst.severity)}; its relative L2 distance is "
-        f"{worst.metrics.relative_l2:.3g}."
-    )
+    else:
+        told = "sketches give no more than an estimate"
+    return f"Measured without a tolerance: {furthest}, by {_distance(worst.severity)}; {told}."
 
 
 def _distance(severity: float) -> str:

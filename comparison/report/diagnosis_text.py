@@ -1,6 +1,6 @@
 """A diagnosis as text for a console."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from comparison.report.names import printable
 from comparison.report.operation_text import operation_lines
@@ -45,6 +45,12 @@ def diagnosis_lines(diagnosis: Diagnosis) -> Iterator[str]:
     yield from unpaired_summary(diagnosis.unpaired)
 
 
+def _rest(items: Sequence[object]) -> Iterator[str]:
+    """Count what is not listed."""
+    if len(items) > _LISTED:
+        yield f"  ... {len(items) - _LISTED} more, see --json"
+
+
 def _cause_lines(diagnosis: Diagnosis) -> Iterator[str]:
     cause, culprit = diagnosis.cause, diagnosis.culprit
     if cause is None:
@@ -75,8 +81,7 @@ def _guilty_lines(diagnosis: Diagnosis) -> Iterator[str]:
     for number, guilty in enumerate(diagnosis.guilty[:_LISTED], start=1):
         yield f"  {number}. {printable(guilty.module)}"
         yield from (f"     {line}" for line in _evidence(guilty))
-    if len(diagnosis.guilty) > _LISTED:
-        yield f"  ... {len(diagnosis.guilty) - _LISTED} more, see --json"
+    yield from _rest(diagnosis.guilty)
 
 
 def _evidence(guilty: Guilty) -> Iterator[str]:
@@ -116,8 +121,7 @@ def _harmless_lines(diagnosis: Diagnosis) -> Iterator[str]:
     yield "Different, and harmless:"
     for item in diagnosis.harmless[:_LISTED]:
         yield f"  {printable(item.tensor)}: {printable(item.reason)}"
-    if len(diagnosis.harmless) > _LISTED:
-        yield f"  ... {len(diagnosis.harmless) - _LISTED} more, see --json"
+    yield from _rest(diagnosis.harmless)
 
 
 def _input_lines(diagnosis: Diagnosis) -> Iterator[str]:
@@ -128,8 +132,7 @@ def _input_lines(diagnosis: Diagnosis) -> Iterator[str]:
     for item in diagnosis.inputs[:_LISTED]:
         what, left, right = map(printable, (item.what, item.reference, item.candidate))
         yield f"  {item.kind} {what}: reference {left}, candidate {right}"
-    if len(diagnosis.inputs) > _LISTED:
-        yield f"  ... {len(diagnosis.inputs) - _LISTED} more, see --json"
+    yield from _rest(diagnosis.inputs)
 
 
 def _choice_lines(diagnosis: Diagnosis) -> Iterator[str]:
@@ -139,6 +142,7 @@ def _choice_lines(diagnosis: Diagnosis) -> Iterator[str]:
     yield "Tokens chosen differently:"
     for choice in diagnosis.choices[:_LISTED]:
         yield f"  {_choice(choice)}"
+    yield from _rest(diagnosis.choices)
 
 
 def _choice(choice: TokenChoice) -> str:
@@ -183,8 +187,10 @@ def _calibration_lines(diagnosis: Diagnosis) -> Iterator[str]:
     yield f"  greatest difference between its own runs: {printable(_jitter(found.greatest))}"
     for item in found.raised[:_LISTED]:
         yield f"  limit raised from {item.limit:.3g} to {item.raised:.3g}: {printable(item.tensor)}"
+    yield from _rest(found.raised)
     for item in found.beyond[:_LISTED]:
         yield f"  more than jitter, its limit stays: {printable(_jitter(item))}"
+    yield from _rest(found.beyond)
 
 
 def _jitter(item: Jitter) -> str:

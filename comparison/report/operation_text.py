@@ -39,8 +39,12 @@ def operation_lines(diagnosis: Diagnosis) -> Iterator[str]:
 
 
 def _rightness(found: Operation) -> str:
-    weights = any(name.startswith(WEIGHT_PREFIX) for name in found.inputs)
-    return ", which is right" + (" (weights are not compared here)" if weights else "")
+    if not any(name.startswith(WEIGHT_PREFIX) for name in found.inputs):
+        return ", which is right"
+    return (
+        ", which is right; this search does not look at weights: diff_models compares them as a "
+        "whole, where both dumps tell theirs (debug_model --weights)"
+    )
 
 
 def _at(source: str) -> str:

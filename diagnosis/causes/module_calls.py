@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from diagnosis.checks import Checker
 from diagnosis.replay.copies import copied
 from diagnosis.replay.float64_mode import LongestSum, float64_throughout
-from diagnosis.replay.module_watch import module_of, watched
+from diagnosis.replay.module_watch import module_of, number_of, watched
 from diagnosis.replay.pinned_replay import Pinning
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class _Recorder:
 
     def __init__(self, owner: str) -> None:
         self.calls: list[ModuleCall] = []
-        self._number = _number(owner)
+        self._number = number_of(owner)
         self._row = self._seen = 0
 
     def begin(self, row: int) -> None:
@@ -94,7 +94,7 @@ class RenamedPinning:
 
     def __init__(self, pinning: Pinning, owner: str) -> None:
         self._pinning, self._owner = pinning, owner
-        self._number, self._name = _number(owner), module_of(owner)
+        self._number, self._name = number_of(owner), module_of(owner)
 
     def see(self, name: str, tensor: torch.Tensor, *, owner: str, caller: str) -> torch.Tensor:
         """Pass a tensor on by its name in the whole."""
@@ -108,8 +108,3 @@ class RenamedPinning:
     def _numbered(self, name: str) -> str:
         call, dash, slot = name.partition("-")
         return f"{call}({self._number}){dash}{slot}"
-
-
-def _number(call: str) -> int:
-    _, bracket, rest = call.rpartition("(")
-    return int(rest[:-1]) if bracket and call.endswith(")") and rest[:-1].isdigit() else 1

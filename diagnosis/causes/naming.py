@@ -65,10 +65,14 @@ def likelier(tried: Cause | None, recorded: Cause | None) -> Cause:
     """
     if tried is None:
         return recorded or Cause()
-    if recorded is None or (tried.residual is not None and tried.id not in _OF_OUTPUTS):
-        return tried  # one that gives the candidate's values says more
+    if recorded is None:
+        return tried
+    of_outputs = tried.id in _OF_OUTPUTS
     if tried.residual is not None and tried.id == recorded.id:
-        return replace(tried, evidence=f"{tried.evidence}, and {recorded.evidence}")
+        more = f", and {recorded.evidence}" if of_outputs else ""
+        return replace(tried, evidence=f"{tried.evidence}{more}", confidence=_RECORDED)
+    if tried.residual is not None and not of_outputs:
+        return tried  # one that gives the candidate's values says more
     return replace(recorded, confidence=_RECORDED, advice=ADVICE.get(recorded.id, ""))
 
 

@@ -49,13 +49,6 @@ def trials(region: Region) -> Iterator[Trial]:
                 seeing, region, partial(_only_in_prefill, region, lambda known, far: far >= 0)
             ),
         )
-    for size in (right, *_sizes(region, right, longest)):
-        if size is not None:
-            yield RunTrial(
-                cause="sliding_window",
-                says=f"looks as far ahead as back, over a window of {size} tokens",
-                change=partial(seeing, region, partial(_both_ways, region, size)),
-            )
     for size in _sizes(region, right, longest):
         within = partial(_within, size)
         ways = {
@@ -76,6 +69,15 @@ def trials(region: Region) -> Iterator[Trial]:
                 cause="mask",
                 says=f"looks back within chunks of {size} tokens{', padding counted' * counted}",
                 change=partial(seeing, region, partial(_in_chunks, region, size, counted)),
+            )
+
+    # Last: where the attention hides later keys by itself, this gives what looking back gives.
+    for size in (right, *_sizes(region, right, longest)):
+        if size is not None:
+            yield RunTrial(
+                cause="sliding_window",
+                says=f"looks as far ahead as back, over a window of {size} tokens",
+                change=partial(seeing, region, partial(_both_ways, region, size)),
             )
 
 

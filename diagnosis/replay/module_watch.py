@@ -5,6 +5,7 @@ Names are those that the print hook of Torch gives, so that they can be held aga
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     import torch
 
 _ROOT = "model"
+_NUMBERED = re.compile(r"(?P<path>.*)\((?P<number>[0-9]+)\)", re.DOTALL)
 
 
 class Observer(Protocol):
@@ -112,8 +114,14 @@ class _Watch:
 
 def module_of(call: str) -> str:
     """Return the module's path of a call's name, `model.act(2)` to `model.act`."""
-    path, bracket, _ = call.rpartition("(")
-    return path if bracket and call.endswith(")") else call
+    numbered = _NUMBERED.fullmatch(call)
+    return call if numbered is None else numbered["path"]
+
+
+def number_of(call: str) -> int:
+    """Return which of its module's calls in a step a name is, 2 of `model.act(2)`."""
+    numbered = _NUMBERED.fullmatch(call)
+    return 1 if numbered is None else int(numbered["number"])
 
 
 def _is_tensor(value: Any) -> bool:

@@ -45,6 +45,23 @@ def _cleaned_value(value: Any) -> Any:
     return cleaned_text(value) if isinstance(value, str) else value
 
 
+def cleaned_json(value: Any) -> Any:
+    """Copy a JSON value with all of its texts cleaned, keys too; what JSON escapes stays whole.
+
+    Args:
+        value: made of dictionaries, lists, texts and numbers.
+    """
+    match value:
+        case str():
+            return cleaned_text(value)
+        case Mapping():
+            return {cleaned_json(key): cleaned_json(item) for key, item in value.items()}
+        case list() | tuple():
+            return [cleaned_json(item) for item in value]
+        case _:
+            return value
+
+
 def cleaned_text(text: str) -> str:
     """Remove paths of this machine, the user's name, and all that looks like a key.
 

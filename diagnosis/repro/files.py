@@ -10,7 +10,7 @@ from typing import Any
 
 from comparison.store.atomic_file import write_text
 from diagnosis.repro.case import Case
-from diagnosis.repro.clean import cleaned_text
+from diagnosis.repro.clean import cleaned_json
 
 _MAX_RUN = '    if given.engine == "max":\n        output, what = run_max(), "MAX\'s own layer"\n'
 # What max.nn has a layer of that computes by itself.
@@ -54,11 +54,12 @@ def script_of(case: Case) -> str:
         case: the fault.
     """
     on_max = runs_on_max(case.case, case.case["engine"])
-    lines = ",\n".join(f" {json.dumps(k)}: {json.dumps(v)}" for k, v in case.case.items())
+    told = cleaned_json(case.case)
+    lines = ",\n".join(f" {json.dumps(k)}: {json.dumps(v)}" for k, v in told.items())
     packages = ["torch", "numpy", "safetensors", *case.needs]
     parts = {
         "@NEEDS@": f"{', '.join(packages[:-1])} and {packages[-1]}",
-        "@CASE@": cleaned_text(f"{{\n{lines}\n}}"),
+        "@CASE@": f"{{\n{lines}\n}}",
         "@ENGINE@": _template("max.txt") if on_max else "",
         "@CHOICE@": ', "max"' if on_max else "",
         "@RUN@": _MAX_RUN if on_max else "",

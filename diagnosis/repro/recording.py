@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from diagnosis.check import Check
 from diagnosis.checks import Checker
 from diagnosis.replay.float64_mode import LongestSum, float64_throughout
-from diagnosis.replay.module_watch import module_of, watched
+from diagnosis.replay.module_watch import module_of, number_of, watched
 from diagnosis.replay.pinned_replay import Pinning
 
 if TYPE_CHECKING:
@@ -115,8 +115,7 @@ class _Recorder:
     def __init__(self, owner: str, noting: _Noting) -> None:
         self.recording = Recording()
         self._noting = noting
-        _, bracket, rest = owner.rpartition("(")
-        self._number = int(rest[:-1]) if bracket else 1
+        self._number = number_of(owner)
         self._seen, self._active = 0, False
         self._calls: Counter[str] = Counter()
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Iterator, Mapping
+from html import escape
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
+from comparison.report.names import printable
 from comparison.schema.diagnosis import Cause, Culprit, Diagnosis
 from comparison.schema.manifest import Manifest
 from comparison.schema.outcome import Side
@@ -63,7 +65,7 @@ def report_of(
         versions: as `versions_of` gives them.
     """
     parts = [
-        [f"# {title_of(found)}", "", found.sentence],
+        [f"# {_text(title_of(found))}", "", _text(found.sentence)],
         _what(found),
         _how_sure(found.cause),
         ["## Numbers", "", *_numbers(found, case, measured)],
@@ -76,18 +78,18 @@ def report_of(
 
 def _what(found: Diagnosis) -> list[str]:
     culprit, cause = _culprit(found), found.cause
-    lines = [f"- Module: `{culprit.module}`, by the names of {found.reference_engine}"]
-    if culprit.candidate_module not in (None, culprit.module):
-        lines.append(f"- {found.candidate_engine} calls it `{culprit.candidate_module}`")
-    lines.append(f"- Shown by: `{culprit.tensor}`")
+    lines = [f"- Module: {_code(culprit.module)}, by the names of {found.reference_engine}"]
+    if culprit.candidate_module is not None and culprit.candidate_module != culprit.module:
+        lines.append(f"- {found.candidate_engine} calls it {_code(culprit.candidate_module)}")
+    lines.append(f"- Shown by: {_code(culprit.tensor)}")
     if culprit.between is not None:
-        lines.append("- Between: `{}` and `{}`".format(*culprit.between))
+        lines.append("- Between: {} and {}".format(*map(_code, culprit.between)))
     if found.guilty and found.guilty[0].where:
-        lines.append(f"- Where in it: {', '.join(found.guilty[0].where)}")
+        lines.append(f"- Where in it: {_text(', '.join(found.guilty[0].where))}")
     if cause is not None and cause.expected:
-        lines.append(f"- Expected: {cause.expected}")
+        lines.append(f"- Expected: {_text(cause.expected)}")
     if cause is not None and cause.id != "unknown" and cause.evidence:
-        lines.append(f"- Done instead: it {cause.evidence}")
+        lines.append(f"- Done instead: it {_text(cause.evidence)}")
     if found.operation is not None:
         lines += _operation(found)
     if culprit.side is Side.REFERENCE:
@@ -101,10 +103,10 @@ def _what(found: Diagnosis) -> list[str]:
 def _operation(found: Diagnosis) -> Iterator[str]:
     operation = found.operation
     assert operation is not None  # the caller made sure
-    source = f", in {operation.source}" if operation.source else ""
-    yield f"- Operation: `{operation.op}`{source}"
+    source = f", in {_text(operation.source)}" if operation.source else ""
+    yield f"- Operation: {_code(operation.op)}{source}"
     if operation.reference_op:
-        yield f"- In its place the reference has: `{operation.reference_op}`"
+        yield f"- In its place the reference has: {_code(operation.reference_op)}"
 
 
 def _how_sure(cause: Cause | None) -> list[str]:
@@ -112,7 +114,7 @@ def _how_sure(cause: Cause | None) -> list[str]:
     if cause is None or cause.id == "unknown":
         lines.append("That the output is wrong is measured. Why it is wrong is not known.")
         if cause is not None and cause.evidence:
-            lines.append(f"What was found: it {cause.evidence}.")
+            lines.append(f"What was found: it {_text(cause.evidence)}.")
         return lines
     if cause.residual is not None and cause.unexplained is not None:
         lines.append(
@@ -125,7 +127,7 @@ def _how_sure(cause: Cause | None) -> list[str]:
         lines.append(
             f"Of causes that are said with such evidence, {cause.confidence:.0%} are right."
         )
-    lines += [f"As well possible: {text}." for text in cause.alternatives]
+    lines += [f"As well possible: {_text(text)}." for text in cause.alternatives]
     return lines
 
 
@@ -185,16 +187,25 @@ def _limits(found: Diagnosis, case: Case) -> Iterator[str]:
             "alone there. Its recorded output is compared."
         )
     if case.case.get("parts"):
-        parts = ", ".join(f"`{path}`" for path in case.case["parts"])
+        parts = ", ".join(map(_code, case.case["parts"]))
         yield f"These parts are not run, and give what the candidate gave: {parts}."
     yield "The model is not in here: only tokens of one row, and weights of this one module."
-    yield from (f"Cut: {note}." for note in case.notes)
+    yield from (f"Cut: {_text(note)}." for note in case.notes)
 
 
 def _versions(versions: Mapping[str, Any]) -> Iterator[str]:
     for part, fields in versions.items():
         told = ", ".join(f"{name} {value}" for name, value in fields.items())
         yield f"- {part}: {told or 'a module at hand, in the environment below'}"
+
+
+def _text(text: str) -> str:
+    """Keep text in one line, and from being read as HTML; names in it are anyone's."""
+    return escape(printable(text), quote=False)
+
+
+def _code(name: str) -> str:
+    return "`" + printable(name).replace("`", "'") + "`"
 
 
 def _of_run(manifest: Manifest | None) -> dict[str, Any]:

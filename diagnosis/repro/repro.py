@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from comparison.report.names import printable
 from comparison.schema.diagnosis import Diagnosis, Judgement
 from comparison.schema.errors import UnwritableOutputError
 from comparison.schema.manifest import Manifest
@@ -29,7 +30,7 @@ from diagnosis.repro.case import (
     require_small,
     up_to_the_first,
 )
-from diagnosis.repro.clean import cleaned_config, cleaned_text
+from diagnosis.repro.clean import cleaned_config, cleaned_json, cleaned_text
 from diagnosis.repro.files import measurements_of, write_data
 from diagnosis.repro.leaf import case_of_leaf
 from diagnosis.repro.module import cases_of_module
@@ -109,7 +110,7 @@ def write_repro(folder: Path, joined: Diagnosis, found: Sequence[Finding]) -> st
     repro = finding.repro
     _clear(folder)
     if not isinstance(repro, Repro):
-        return f"no repro is written: {repro}"
+        return printable(f"no repro is written: {repro}")
     against_reference = joined.culprit is not None and joined.culprit.side is Side.REFERENCE
     told = joined if against_reference else finding.diagnosis
     try:
@@ -117,7 +118,7 @@ def write_repro(folder: Path, joined: Diagnosis, found: Sequence[Finding]) -> st
         write_data(folder, repro.case, repro.config)
     except OSError as error:
         raise UnwritableOutputError(f"cannot write {folder}: {error.strerror}") from error
-    versions = cleaned_text(json.dumps(repro.versions, indent=2))
+    versions = json.dumps(cleaned_json(repro.versions), indent=2)
     write_text(folder / "versions.json", versions + "\n")
     report = report_of(told, repro.case, repro.measured, repro.versions)
     write_text(folder / "REPORT.md", cleaned_text(report))

@@ -17,7 +17,8 @@ from comparison.pipeline import CompareOptions, compare
 from comparison.report.json_report import comparison_to_dict
 from comparison.schema.comparison import Comparison, Verdict
 from comparison.schema.errors import BadInputError
-from comparison.schema.outcome import Compared, NotComparable, ShapeDiffers
+from comparison.schema.manifest import Padding
+from comparison.schema.outcome import Compared, Judged, Metrics, NotComparable, ShapeDiffers
 from comparison.schema.tolerance import Tolerance
 from comparison.store.manifest_file import write_manifest
 from tests.comparison.dumps import make_manifest, numbers, write_dump, write_step
@@ -94,6 +95,37 @@ def test_parts_are_joined_and_copies_checked(
     }
     side = "reference" if swapped else "candidate"
     assert f"the {side} has 2 ranks: parts were joined" in comparison.notes[0]
+
+
+@pytest.mark.parametrize(
+    ("step", "heads"),
+    [(0, 6), (1, 4), pytest.param(0, 10, id="rank of 5 heads"), pytest.param(1, 6, id="6 tokens")],
+)
+@pytest.mark.parametrize("fault", [0, 1])
+def test_attention_weights_of_a_padded_batch_are_joined(
+    tmp_path: Path, step: int, heads: int, fault: int
+) -> None:
+    weights = numbers(2, heads, 1 if step else 5, 5 + step, seed=3)  # [B, N, S, keys]
+    own = weights.copy()
+    own[0, -1, -1, 4] += fault  # in the second rank's last head
+    rows = [range(5), range(3)]
+    padded = make_manifest("torch", padding=Padding.LEFT, rows=rows, steps=step + 1)
+    for folder, held in (("one", weights), ("all/rank0", own), ("all/rank1", own)):
+        rank = int(folder[-1]) if held is own else None
+        part = held if rank is None else np.split(held, 2, axis=1)[rank]
+        write_step(tmp_path / folder / str(step), {f"{ATTENTION}-output_1": part})
+    write_manifest(tmp_path / "one" / "manifest.json", padded)
+    ranks = replace(padded, options={"tensor_parallel_size": 2})
+    write_manifest(tmp_path / "all" / "manifest.json", ranks)
+    (pair,) = judged(tmp_path / "one", tmp_path / "all").pairs
+    assert isinstance(pair.outcome, Compared)
+    assert isinstance(pair.outcome.judgement, Judged)
+    assert isinstance(pair.outcome.metrics, Metrics)
+    assert pair.outcome.judgement.failed == fault
+    # Pads of 2 tokens are left out of the prefill.
+    assert pair.outcome.metrics.elements == (2 if step else 8) * heads * (5 + step)
+    if fault and (step, heads) == (0, 6):
+        assert pair.outcome.metrics.greatest_absolute.index == (4, 5, 4)
 
 
 def test_a_fault_in_a_further_ranks_part_is_found(torch_dump: Path, tmp_path: Path) -> None:
@@ -278,3 +310,60 @@ def test_equal_ranks_are_compared_one_by_one(torch_dump: Path, tmp_path: Path) -
     assert comparison.verdict is Verdict.AGREE
     assert len(comparison.pairs) == 8
     assert comparison.notes == ()
+
+
+def test_an_input_whose_output_cannot_be_read_is_joined_by_its_name(
+    torch_dump: Path, tmp_path: Path
+) -> None:
+    name = f"{ATTENTION}.o_proj-input_0"
+    ranks = [of_rank(rank) | {f"{ATTENTION}.o_proj-output": CORE} for rank in (0, 1)]
+    path = write_ranks(tmp_path / "ranks", ranks)
+    (path / "rank0" / "0" / f"{ATTENTION}.o_proj-output.max").write_bytes(b"no such format")
+    found = {pair.reference.name: pair for pair in judged(torch_dump, path).pairs}
+    assert "the parts of 2 ranks were joined along axis -1" in found[name].adjustments
+    assert found[name].finding == "agrees"
+
+
+def test_a_copy_that_cannot_be_read_or_is_of_another_dtype_is_compared_too(
+    torch_dump: Path, tmp_path: Path
+) -> None:
+    second = of_rank(1)
+    second[f"{MLP}.down_proj-output_0"] = DOWN.astype(np.float64)
+    path = write_ranks(tmp_path / "ranks", [of_rank(0), second])
+    (path / "rank1" / "0" / "model.model.norm-output.max").write_bytes(b"no such format")
+    found = judged(torch_dump, path)
+    further = {pair.candidate.name: pair for pair in found.pairs if pair.candidate.rank == 1}
+    assert set(further) == {"model.model.norm-output", f"{MLP}.down_proj-output_0"}
+    assert isinstance(further["model.model.norm-output"].outcome, NotComparable)
+    assert further[f"{MLP}.down_proj-output_0"].finding == "differs"  # by its dtype
+    assert "2 tensor(s) of the candidate's further ranks should be copies" in found.notes[1]
+
+
+def test_two_folders_of_one_rank_hold_no_parts(torch_dump: Path, tmp_path: Path) -> None:
+    path = write_ranks(tmp_path / "ranks", [of_rank(0), of_rank(1)])
+    write_step(path / "rank01" / "0", of_rank(1))
+    found = {pair.reference.name: pair.outcome for pair in judged(torch_dump, path).pairs}
+    part = found[f"{ATTENTION}.o_proj-input_0"]
+    assert part == NotComparable(
+        reason=f"several folders hold {ATTENTION}.o_proj-input_0 of one rank"
+    )
+
+
+def test_a_scalar_in_the_place_of_a_fused_tensor(torch_dump: Path, tmp_path: Path) -> None:
+    fused = {f"{ATTENTION}.qkv_proj-output_0": np.float32(1)}
+    other = write_dump(tmp_path / "other", [fused], engine="vllm")  # type: ignore[list-item]  # 0-d
+    outcomes = [pair.outcome for pair in judged(torch_dump, other).pairs]
+    assert outcomes == [ShapeDiffers(reason="the fused tensor is a scalar")] * 3
+
+
+def test_parts_of_unknown_size_are_placed_by_the_others(torch_dump: Path, tmp_path: Path) -> None:
+    fused = np.concatenate(list(PARTS.values()), axis=-1)
+    other = write_dump(
+        tmp_path / "other", [{f"{ATTENTION}.qkv_proj-output_0": fused}], engine="vllm"
+    )
+    broken = torch_dump / "0" / f"{ATTENTION}.k_proj-output.max"
+    broken.write_bytes(b"no such format")
+    found = {pair.reference.name: pair for pair in judged(torch_dump, other).pairs}
+    for name in ("q_proj", "v_proj"):  # the first and the last
+        assert found[f"{ATTENTION}.{name}-output"].finding == "agrees"
+    assert isinstance(found[f"{ATTENTION}.k_proj-output"].outcome, NotComparable)

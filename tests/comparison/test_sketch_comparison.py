@@ -1,13 +1,14 @@
 """Dumps of sketches are paired as dumps of tensors are, and estimated."""
 
-from collections.abc import Mapping
+import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from comparison.numerics.dtypes import Array
-from comparison.numerics.tensor_sketch import sketch_tensor
+from comparison.numerics.tensor_sketch import TensorSketch, sketch_tensor
 from comparison.pipeline import CompareOptions, compare
 from comparison.report.text import format_comparison
 from comparison.schema.comparison import Comparison, Finding, Verdict
@@ -38,9 +39,10 @@ def write(
     padding: Padding = Padding.RIGHT,
     projects: bool = True,
     complete: bool = True,
+    lengths: Sequence[int] = LENGTHS,
 ) -> Path:
     (path / "0").mkdir(parents=True)
-    rows = [list(range(n)) for n in LENGTHS]
+    rows = [list(range(n)) for n in lengths]
     manifest = make_manifest("torch", padding=padding, rows=rows, complete=complete)
     write_manifest(path / "manifest.json", manifest)
     sketches = {name: sketch_tensor(array, projects=projects) for name, array in tensors.items()}
@@ -180,3 +182,83 @@ def test_a_reader_of_tensors_names_what_it_found(tmp_path: Path) -> None:
     alone.write_bytes((tmp_path / "sketched" / "0" / "sketch.safetensors").read_bytes())
     with pytest.raises(BadInputError, match=r"renamed.*expected whole tensors, found sketches"):
         compare(alone, alone)  # projections that agree are no tensors that do
+
+
+@pytest.mark.parametrize("size", [0, 4 << 20], ids=["cut", "grown"])
+def test_a_tensor_whose_file_changes_while_it_is_sketched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    array = np.ones((601, 701), np.float32)
+    left = write(tmp_path / "left", {NAME: array, "good": array[:5]}, padding=Padding.NONE)
+    right = write_dump(tmp_path / "right", [{NAME: array, "good": array[:5]}], engine="torch")
+    [path] = [entry.path for entry in open_dump(right).entries if entry.name == NAME]
+
+    def late(array: Array) -> TensorSketch:
+        if array.size > 10_000:
+            os.truncate(path, size)
+        return sketch_tensor(array)
+
+    monkeypatch.setattr("comparison.sketch_comparison.sketch_tensor", late)
+    result = compare(left, right)
+    outcome = {pair.reference.name: pair.outcome for pair in result.pairs}
+    found, what = outcome[NAME], "changed" if size else "became shorter"
+    assert isinstance(found, NotComparable)
+    assert found.reason.startswith(f"{path}: expected one content from begin to end, but the file")
+    assert f"the file {what} while it was read" in found.reason
+    assert isinstance(outcome["good"], Estimated)
+    assert result.exit_code == 2
+
+
+def reason(left: Path, right: Path) -> str:
+    [pair] = compare(left, right).pairs
+    assert isinstance(pair.outcome, NotComparable), pair.outcome
+    return pair.outcome.reason
+
+
+def test_numbers_that_are_none_need_all_rows(tmp_path: Path) -> None:
+    broken = HIDDEN.copy()
+    broken[0, 3, 7] = np.nan
+    left = write(tmp_path / "left", {NAME: broken})
+    right = write(tmp_path / "right", {NAME: RAGGED}, padding=Padding.RAGGED)
+    assert reason(left, right) == "it holds NaN or infinities, and not all rows are compared"
+
+
+def test_statistics_need_all_rows(tmp_path: Path) -> None:
+    left = write(tmp_path / "left", {NAME: HIDDEN}, projects=False)
+    right = write(tmp_path / "right", {NAME: RAGGED}, padding=Padding.RAGGED)
+    assert reason(left, right).startswith("statistics of a whole tensor do not tell of the rows")
+
+
+def test_values_whose_norm_is_no_number(tmp_path: Path) -> None:
+    huge = np.full((9, 40), 1.5e308)
+    left = write(tmp_path / "left", {NAME: huge}, padding=Padding.NONE)
+    right = write(tmp_path / "right", {NAME: -huge}, padding=Padding.NONE)
+    assert reason(left, right) == "its values are too large for a sketch"
+
+
+def test_a_part_of_a_fused_tensor_needs_the_tensor(tmp_path: Path) -> None:
+    parts = {f"model.layers.0.self_attn.{n}_proj-output": HIDDEN for n in "qkv"}
+    fused = {"model.layers.0.self_attn.qkv_proj-output": np.concatenate([HIDDEN] * 3, axis=-1)}
+    found = compare(write(tmp_path / "left", parts), write(tmp_path / "right", fused))
+    assert len(found.pairs) == 3
+    for pair in found.pairs:
+        assert isinstance(pair.outcome, NotComparable)
+        assert pair.outcome.reason.endswith("out of its sketch: compare full dumps")
+
+
+def test_folded_rows_are_estimated_in_one_layout_only(tmp_path: Path) -> None:
+    lengths = (190, 120)
+    padded = RANDOM.standard_normal((2, 190, 24)).astype(np.float32)
+    ragged = np.concatenate([padded[row, :n] for row, n in enumerate(lengths)])
+    found = one(both(tmp_path, padded, padded * np.float32(1.125))).relative_l2
+    assert found.low < 0.125 < found.high
+    left = write(tmp_path / "padded", {NAME: padded}, lengths=lengths)
+    other = write(tmp_path / "other", {NAME: ragged}, padding=Padding.RAGGED, lengths=lengths)
+    assert reason(left, other).startswith("there are more rows than a sketch keeps apart")
+
+
+def test_progress_is_told_pair_by_pair(tmp_path: Path) -> None:
+    left = write(tmp_path / "left", {NAME: HIDDEN, "b-output": HIDDEN})
+    told: list[tuple[int, int, int]] = []
+    compare_sketches(left, left, progress=lambda *numbers: told.append(numbers))
+    assert [(done, of) for done, of, _ in told] == [(1, 2), (2, 2)]

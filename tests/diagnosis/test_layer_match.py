@@ -3,6 +3,7 @@
 import copy
 import functools
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,10 @@ import pytest
 from comparison.align.layer_shift import Stack, shifted_from, unmatched_layers
 from comparison.schema.diagnosis import Diagnosis, Judgement
 from comparison.store.manifest_file import read_manifest, write_manifest
+from diagnosis.check import Check
 from diagnosis.diff_models import DiffOptions, diff_models
+from diagnosis.layer_match import match_layers
+from tests.diagnosis.causes.made_region import check_of, numbers
 from tests.test_common.tiny_models import ROWS, tiny_llama
 
 
@@ -102,3 +106,53 @@ def test_a_wrong_hidden_state_is_no_shifted_list() -> None:
     whole = _listing(model, lambda states: states)
     wrong = _listing(model, lambda states: (*states[:2], states[2] * 1.1, *states[3:]))
     assert diff_models(whole, wrong, ROWS).verdict is Judgement.DIVERGE
+
+
+class Uneven:
+    """A candidate of two layers where the reference has three, which fits otherwise or not."""
+
+    def __init__(self, wrong: Sequence[Check], moved: Sequence[Check] = ()) -> None:
+        self.checks_of, self._moved = wrong, moved
+
+    def uneven_stack(self) -> Stack:
+        return Stack(
+            reference="model.layers.", candidate="net.h.", reference_layers=3, candidate_layers=2
+        )
+
+    def with_layers(self, stack: Stack, layers: Mapping[int, int]) -> "Uneven":
+        del stack
+        assert layers == {0: 0, 1: 2}
+        return Uneven(self._moved)
+
+    def checks(self) -> Sequence[Check]:
+        return self.checks_of
+
+
+def wrong(*names: str) -> list[Check]:
+    exact = numbers(11, 6)
+    return [replace(check_of(name, exact, exact + 1), order=n) for n, name in enumerate(names)]
+
+
+LAYER = wrong("model.layers.1-output", "model.layers.2-output", "model.norm-output")
+
+
+@pytest.mark.parametrize(
+    ("candidate", "is_moved", "missing"),
+    [
+        (Uneven(LAYER), True, "the reference's model.layers.1 has no counterpart"),
+        (Uneven(LAYER, LAYER), False, "the reference's model.layers.2 has no counterpart"),
+        (
+            Uneven(wrong("model.norm-output")),
+            False,
+            "the reference's model.layers.2 has no",
+        ),
+        (Uneven(wrong("model.layers.2-output")), False, "the reference's model.layers.2 has no"),
+    ],
+)
+def test_layers_are_paired_otherwise_where_that_fits(
+    candidate: Any, is_moved: bool, missing: str
+) -> None:
+    found, said = match_layers(candidate, lambda other: other)  # type: ignore[arg-type, return-value]  # as good as both
+    assert (found is not candidate) == is_moved
+    assert said[0] == "the candidate's dump holds 2 layers net.h, the reference has 3"
+    assert said[1].startswith(missing)

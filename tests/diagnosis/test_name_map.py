@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from comparison.align.pairing import Listing, pair_tensors
-from comparison.schema.errors import BadInputError
+from comparison.schema.errors import BadInputError, CorruptFileError
 from comparison.schema.tensor_entry import TensorEntry
+from diagnosis import name_map
 from diagnosis.name_map import Counterpart, map_of, read_map, with_map
 
 
@@ -120,3 +121,26 @@ def test_a_missing_map_is_refused(tmp_path: Path) -> None:
 def test_a_device_is_no_map() -> None:
     with pytest.raises(BadInputError, match="found no regular file at /dev/zero"):
         read_map(Path("/dev/zero"))
+
+
+def test_a_path_that_the_system_refuses(tmp_path: Path) -> None:
+    with pytest.raises(BadInputError, match=r"^cannot read .*: File name too long$"):
+        read_map(tmp_path / ("x" * 300))
+
+
+def test_a_file_larger_than_any_map_is_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(name_map, "_LARGEST_FILE", 4)
+    path = tmp_path / "map.json"
+    path.write_text("{   }")
+    with pytest.raises(CorruptFileError, match=r"map\.json: expected at most 4 bytes, found more$"):
+        read_map(path)
+
+
+def test_steps_that_only_one_side_has_get_no_pair() -> None:
+    names = {"model.b-output": Counterpart(candidate="net.x-output")}
+    reference = entries("r", "model.a-output", "model.b-output", steps=1)
+    found = with_map(PAIRING, names, reference, CANDIDATE)
+    added = [pair for pair in found.pairs if pair.reason == "given by the map"]
+    assert [pair.candidate.step for pair in added] == [0]

@@ -136,6 +136,33 @@ def test_other_modules_are_shown_too(plant: Plant, tmp_path: Path) -> None:
     assert found.repro.case.size_bytes < 100_000
 
 
+class _Named(torch.nn.Module):
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.add_module(name, torch.nn.Linear(5, 7))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        (part,) = self.children()
+        return part(x)
+
+
+def test_names_of_modules_are_text_in_the_script(tmp_path: Path) -> None:
+    name = "of (r=8) '''\n# <img src=x>\n\"\"\"open('LEFT','w')\n\\x\"]); open('LEFT', 'w'); ([\""
+    reference = _Named(name)
+    candidate = copy.deepcopy(reference)
+    with torch.no_grad():
+        candidate.get_parameter(f"{name}.weight").mul_(1.3)
+    folder = tmp_path / 'it\'s $(a) "b"'
+    diff_models(reference, candidate, (torch.ones(2, 5),), options=DiffOptions(repro=folder))
+
+    done = run_script(folder)
+
+    assert done.returncode == 1, done.stderr
+    assert not (folder / "LEFT").exists()
+    raw = [line for line in (folder / "REPORT.md").read_text().split("\n") if "<img" in line]
+    assert all(line.startswith("- ") and line.count("`") == 2 for line in raw), raw
+
+
 @pytest.mark.full
 def test_a_mended_candidate_gives_exit_code_zero(tmp_path: Path) -> None:
     folder = _written(tiny_llama(), scale, tmp_path)

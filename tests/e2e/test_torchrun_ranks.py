@@ -11,11 +11,14 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, LlamaConfig
 
-from comparison.pipeline import compare
+from comparison.pipeline import CompareOptions, compare
+from comparison.schema.comparison import Verdict
 from comparison.schema.diagnosis import Judgement
 from comparison.schema.outcome import Compared
+from comparison.schema.tolerance import Tolerance
 from diagnosis.diff_models import diff_models
-from tests.e2e.torchrun_child import DRIFTED, DUPLICATED, FAULTY_LAYER, UNREDUCED, dump
+from tests.diagnosis.two_ranks import dump_run
+from tests.e2e.torchrun_child import DRIFTED, DUPLICATED, FAULTY_LAYER, UNREDUCED
 
 pytestmark = [pytest.mark.full, pytest.mark.timeout(600)]
 ROWS = [[1, 5, 7, 9, 11, 2, 3, 4, 8, 6, 12], [4, 6, 2, 9, 10]]
@@ -56,7 +59,7 @@ def model(checkpoint: Path) -> Any:
 @pytest.fixture(scope="module")
 def reference(model: Any, checkpoint: Path) -> Path:
     folder = checkpoint.parent / "reference"
-    dump(model, ROWS, folder)
+    dump_run(model, ROWS, folder)
     return folder
 
 
@@ -83,9 +86,15 @@ def test_parts_are_joined_and_copies_are_checked(
     count: int, plan: str, checkpoint: Path, reference: Path, model: Any
 ) -> None:
     folder = _ranks(checkpoint, count=count, plan=plan)
-    result = compare(reference, folder)
+    result = compare(reference, folder, CompareOptions(tolerance=Tolerance(rtol=1e-4, atol=1e-5)))
+    assert result.verdict is Verdict.AGREE
     pairs = {pair.reference.name: pair for pair in result.pairs}
-    for part in ("self_attn.q_proj-output", "mlp.act_fn-input_0", "mlp.down_proj-input_0"):
+    for part in (
+        "self_attn.q_proj-output",
+        "self_attn-output_1",  # weights of attention, by heads
+        "mlp.act_fn-input_0",
+        "mlp.down_proj-input_0",
+    ):
         pair = pairs[f"{FAULTY}.{part}"]
         assert isinstance(pair.outcome, Compared)
         assert f"the parts of {count} ranks were joined" in " ".join(pair.adjustments)

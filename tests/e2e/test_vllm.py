@@ -14,6 +14,7 @@ from comparison.schema.outcome import Compared
 from comparison.schema.tolerance import Tolerance
 from comparison.store.dump import open_dump
 from oracles.registry import find_oracle
+from test_common.capture_mode import CaptureMode
 from test_common.debug_run import DebugRun
 from test_common.intermediate_tensors import load_intermediate_tensors, tensors_of_module
 from tests.e2e.engine_runs import PROMPTS, EngineRuns, dump_of, keep_report, tokens_of
@@ -70,6 +71,18 @@ def test_two_ranks_agree_with_torch_part_by_part(runs: EngineRuns, two_ranks: De
         assert f"{layer}.self_attn.{projection}-output" in joined
     assert {f"{layer}.self_attn.o_proj-input_0", f"{layer}.mlp.down_proj-input_0"} <= joined
     assert not any(item.reason.startswith("no copy") for item in comparison.unpaired)
+
+
+@pytest.mark.parametrize("mode", [CaptureMode.SKETCH, CaptureMode.STATS])
+def test_sketches_are_of_the_same_bits_as_full_dumps(runs: EngineRuns, mode: CaptureMode) -> None:
+    full, own = (runs.run("vllm", LLAMA, mode=each, **LAYERS) for each in (CaptureMode.FULL, mode))
+    exact = CompareOptions(tolerance=Tolerance(rtol=0, atol=0))
+    comparison = compare(dump_of(full), dump_of(own), exact)
+    assert comparison.verdict is Verdict.AGREE
+    assert own.manifest.certificate is not None
+    assert len(comparison.pairs) == own.manifest.certificate.saved > 200
+    assert own.size_bytes < full.size_bytes / 4
+    assert not list(dump_of(own).rglob("*.pt"))
 
 
 def test_embeddings_are_those_of_torch(runs: EngineRuns) -> None:

@@ -1,5 +1,6 @@
 """Files on which a reader once failed, each as the input of its harness that spells it."""
 
+import base64
 import io
 import json
 import pickletools
@@ -59,6 +60,7 @@ def inputs() -> Iterator[tuple[str, str, bytes]]:
     twice = ",".join(['"a":"1"'] * 100_000)
     trace = f'{{"module_path":"N","inputs":{{"args":[],"kwargs":{{{twice}}}}}}}'
     yield "trace", "a key many times", _RAW + trace.encode()
+    yield "dump", "a stretch of no row", base64.b64decode("+f8c7PUBCgoKCgoKCgj/")
     for what, pickled in PICKLES.items():
         yield "pt", what, _RAW_PT + archive(pickled)
     cut = archive(b"\x80\x02}.").replace(b"\x80\x02}.", b"\x80\x02].", 1)

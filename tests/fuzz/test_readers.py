@@ -1,23 +1,22 @@
 """Every reader of files that others made gives a value or one clear error, whatever it is given.
 
-The long runs, with inputs that atheris chooses, are by hand: tests/fuzz/run_atheris.py.
+The long runs are by hand: run_atheris.py chooses inputs by what code they reach, run_hypothesis.py
+as hypothesis does.
 """
 
 import random
 
-import hypothesis
 import pytest
-from hypothesis import strategies
 
 from comparison.schema.errors import CorruptFileError
 from tests.fuzz.checked import OUTCOMES, FindingError, check_reader
 from tests.fuzz.damaged_files import inputs
 from tests.fuzz.readers import READERS
+from tests.fuzz.run_hypothesis import MOST_BYTES, feed
 
 # A few seconds all together; reading .pt files and whole dumps takes longer.
 _SEEDED = {"pt": 150, "dump": 60}
 _USUAL = 400
-_MOST_BYTES = 120
 _REGRESSIONS = list(inputs())
 
 
@@ -26,7 +25,7 @@ def test_seeded_damage(name: str) -> None:
     generator = random.Random(name)
     OUTCOMES.clear()
     for _ in range(_SEEDED.get(name, _USUAL)):
-        data = generator.randbytes(generator.randrange(1, _MOST_BYTES))
+        data = generator.randbytes(generator.randrange(1, MOST_BYTES))
         try:
             READERS[name](data)
         except Exception as error:
@@ -37,18 +36,7 @@ def test_seeded_damage(name: str) -> None:
 
 @pytest.mark.parametrize("name", READERS)
 def test_damage_that_hypothesis_chooses(name: str) -> None:
-    @hypothesis.settings(
-        max_examples=_SEEDED.get(name, _USUAL) // 8,
-        deadline=None,
-        derandomize=True,
-        database=None,
-        suppress_health_check=list(hypothesis.HealthCheck),
-    )
-    @hypothesis.given(strategies.binary(min_size=1, max_size=_MOST_BYTES))
-    def one_input(data: bytes) -> None:
-        READERS[name](data)
-
-    one_input()
+    feed(READERS[name], count=_SEEDED.get(name, _USUAL) // 8, derandomize=True)
 
 
 @pytest.mark.parametrize(

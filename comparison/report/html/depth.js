@@ -40,6 +40,15 @@ function drawDepth(run, onRow) {
   byId("depth-plot").replaceChildren(svg);
   byId("depth-at").textContent = depthHint();
   drawLegend(run);
+  byId("depth-note").textContent = depthNote(run);
+}
+
+// What the lines say, for who sees such a plot for the first time.
+function depthNote(run) {
+  const whole = "The line is each tensor's distance from the reference (relative L2), errors made before it included";
+  return run.replayed
+    ? `${whole}; a dot is what the tensor's own computation adds to that. A dot above the band is a fault of its own; a high line over low dots is passed on.`
+    : `${whole}: a rise shows where an error is made, a height that stays is passed on.`;
 }
 
 function depthHint() {

@@ -46,8 +46,9 @@ def test_operation_that_is_wrong_by_itself() -> None:
         "The operation below that is wrong by itself, in step 2:",
         "model.mlp@003.mul (model.py:17)",
         "the candidate computes aten.mul.Tensor(x, 1.5)",
-        "from model.mlp@002.silu, weight:model.mlp.gate.weight, which is right (weights are not "
-        "compared here)",
+        "from model.mlp@002.silu, weight:model.mlp.gate.weight, which is right; this search does "
+        "not look at weights: diff_models compares them as a whole, where both dumps tell theirs "
+        "(debug_model --weights)",
         "the reference computes aten.mul.Tensor(x, 2)",
         "from model.mlp@003.silu",
         "error 0.25, rounding explains 1.5e-07",

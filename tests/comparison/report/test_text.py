@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from comparison.pipeline import CompareOptions, compare
-from comparison.report.text import format_comparison, mismatched
+from comparison.report.text import estimate_lines, format_comparison, mismatched
+from comparison.schema.estimate import Estimate, Estimated
 from comparison.schema.outcome import Judged
 from comparison.schema.tolerance import Tolerance
 from tests.comparison.dumps import write_dump, write_step
@@ -167,3 +168,41 @@ def test_layers_of_endless_digits_are_not_folded(tmp_path: Path) -> None:
 )
 def test_percentages_are_never_rounded_to_none_or_all(failed: int, total: int, text: str) -> None:
     assert mismatched(Judged(failed=failed, total=total)) == text
+
+
+def test_unlike_steps_names_and_ranks_are_said(tmp_path: Path) -> None:
+    write_dump(tmp_path / "a", [{}, {}, {"model.model.norm-output": np.ones(3, F32)}])
+    write_step(tmp_path / "b" / "rank1" / "0", {"model.norm-output": np.ones(3, F32)})
+    lines = text_of(tmp_path).splitlines()
+    at = lines.index("Tensor: model.model.norm-output vs model.norm-output")
+    assert lines[at + 1 : at + 4] == [
+        "  Step: reference 2, candidate 0",
+        "  Rank: reference None, candidate 1",
+        "  Paired: both are norm output 0",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({"identical": True}, ["Identical, by the fingerprints of both"]),
+        (
+            {"candidate_dtype": "bfloat16", "certain": "the dtypes are float32 and bfloat16"},
+            [
+                "Differs for certain: the dtypes are float32 and bfloat16",
+                "Dtypes: A float32, B bfloat16",
+                "Estimated relative L2: 0.25 (95%: 0.2 to 0.3), cosine: 0.25 (95%: 0.2 to 0.3)",
+            ],
+        ),
+        (
+            {"basis": "statistics"},
+            ["Unequal; by statistics relative L2 is at least 0.2, cosine at most 0.3"],
+        ),
+    ],
+)
+def test_estimates(change: dict[str, object], expected: list[str]) -> None:
+    interval = Estimate(value=0.25, low=0.2, high=0.3)
+    told: dict[str, object] = {"shape": (3,), "relative_l2": interval, "cosine": interval}
+    told |= {"reference_dtype": "float32", "candidate_dtype": "float32"}
+    told |= {"basis": "projections", "identical": False, **change}
+    assert list(estimate_lines(Estimated(**told), ("A", "B"))) == expected  # type: ignore[arg-type]  # its fields

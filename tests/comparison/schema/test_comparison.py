@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from comparison.schema.comparison import Comparison, DumpSummary, Finding, Pair, Verdict
+from comparison.schema.estimate import Estimate, Estimated
 from comparison.schema.html_summary import html_summary
 from comparison.schema.outcome import (
     Compared,
@@ -124,3 +125,28 @@ def test_a_notebook_can_store_every_name() -> None:
     page.encode("utf-8")
     assert r"a\x1b[31m\ud800&lt;b&gt;" in page
     assert r"<td>x\u202e\udcff\n é</td>" in page
+
+
+def test_a_notebook_is_shown_how_far_pairs_are_apart() -> None:
+    interval = Estimate(value=0.25, low=0.2, high=0.3)
+    estimated = Estimated(
+        shape=(3,),
+        reference_dtype="float32",
+        candidate_dtype="float32",
+        relative_l2=interval,
+        cosine=interval,
+        basis="projections",
+        identical=False,
+        certain="by far",
+    )
+    page = comparison(DIFFERS, estimated, BROKEN)._repr_html_()
+    assert "<td>0</td><td>a</td><td>a</td><td>0.5</td><td>0.5</td>" in page
+    assert "<td>0</td><td>a</td><td>a</td><td></td><td>0.25</td>" in page
+    assert "3 pairs, 2 that differ" in page
+
+
+def test_a_summary_without_rows_has_no_table() -> None:
+    page = html_summary("agree", "all is well", is_good=True, rows=[("name", "value")])
+    assert page == '<div><b style="color:#1a7f37">agree</b> all is well</div>'
+    odd = html_summary("differ", "", is_good=None, rows=[("value",), (float("nan"),), (None,)])
+    assert "<tbody><tr><td>nan</td></tr><tr><td></td></tr></tbody>" in odd

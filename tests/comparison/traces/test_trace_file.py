@@ -172,3 +172,37 @@ def test_a_folder_of_several_calls_asks_for_one(tmp_path: Path) -> None:
     with pytest.raises(BadInputError, match=r"found 2: 0/Net_.*name one of the files"):
         find_trace(tmp_path)
     assert find_trace(first) == first
+
+
+def test_no_file_and_a_link_in_a_circle(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    with pytest.raises(MissingPathError, match="expected the JSON file of a trace, found nothing"):
+        read_trace(path)
+    path.symlink_to(path)
+    with pytest.raises(BadInputError, match=r"cannot read .*: Too many levels of symbolic links$"):
+        read_trace(path)
+
+
+def test_what_is_told_in_place_of_a_file_is_no_value(tmp_path: Path) -> None:
+    for value in ("not written: the disk is full", None):
+        tensor = read_trace(written(tmp_path, node(outputs={**TENSOR, "value": value}))).outputs
+        assert isinstance(tensor["output"], TracedTensor)
+        assert (tensor["output"].text, tensor["output"].load) == (None, None)
+
+
+def test_statistics_of_complex_numbers_are_left_out(tmp_path: Path) -> None:
+    told = {**TENSOR, "mean": "tensor(1.+2.j)", "min": "tensor(3.)", "max": "tensor([1., 2.])"}
+    tensor = read_trace(written(tmp_path, node(outputs=told))).outputs["output"]
+    assert isinstance(tensor, TracedTensor)
+    assert {name: number.value for name, number in tensor.statistics.items()} == {"min": 3.0}
+
+
+def test_a_file_that_is_gone_when_it_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "x.safetensors"
+    write_safetensors(path, {"data": np.zeros((2, 3))}, metadata={})
+    tensor = read_trace(written(tmp_path, with_file("./x.safetensors"))).outputs["output"]
+    path.unlink()
+    assert isinstance(tensor, TracedTensor)
+    assert tensor.load is not None
+    with pytest.raises(BadInputError, match=r"^cannot read .*x\.safetensors: No such file"):
+        tensor.load()

@@ -6,10 +6,17 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import OlmoConfig, OlmoForCausalLM, Phi3Config, Phi3ForCausalLM
+from transformers import (
+    MistralConfig,
+    MistralForCausalLM,
+    OlmoConfig,
+    OlmoForCausalLM,
+    Phi3Config,
+    Phi3ForCausalLM,
+)
 
 from comparison.schema.diagnosis import Cause
-from diagnosis.diff_models import diff_models
+from diagnosis.diff_models import DiffOptions, diff_models
 
 ROWS = [[5, 9, 2, 33, 60, 7, 7, 41], [8, 44, 1, 30, 6]]
 SIZES = {
@@ -80,3 +87,16 @@ def test_halves_of_one_projection_of_gate_and_up() -> None:
     found = cause_of(made(Phi3ForCausalLM, Phi3Config), "model.layers.1.mlp", halves_swapped)
     assert found.id == "activation"
     assert "activates the up projection and not the gate" in found.evidence
+
+
+def test_a_window_that_looks_back_is_not_said_to_look_ahead() -> None:
+    model = made(MistralForCausalLM, MistralConfig)
+    for part in model.modules():  # one row without pads: no mask is made, and later keys are hidden
+        if hasattr(part, "config"):
+            part.config._attn_implementation = "sdpa"
+    candidate = copy.deepcopy(model)
+    candidate.config.sliding_window = 3
+    plain = DiffOptions(drill="off")
+    found = diff_models(model, candidate, ROWS[:1], num_steps=1, options=plain)
+    assert found.cause is not None
+    assert "looks back over a window of 3 tokens" in found.cause.evidence

@@ -173,6 +173,12 @@ def test_a_click_chooses_and_the_address_links_to_it(page: Browser) -> None:
     page.requests[:] = [one.split("#")[0] for one in page.requests if one != "about:blank"]
 
 
+def test_the_plot_says_what_its_line_is(page: Browser) -> None:
+    note = page.text("#depth-note")
+    assert note.startswith("The line is each tensor's distance from the reference (relative L2)")
+    assert note.endswith("a rise shows where an error is made, a height that stays is passed on.")
+
+
 def test_a_click_into_the_plot_goes_to_the_tensor(page: Browser) -> None:
     page.click("#depth-plot svg")
     assert page.text("#depth-at").startswith(f"{chosen(page)}: distance ")
