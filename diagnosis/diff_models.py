@@ -86,6 +86,7 @@ def diff_sides(
     Returns:
         The candidate's diagnosis; of several, one that joins theirs.
     """
+    _require_unlike(candidates)
     if options.check_fma:
         require_max(candidates)
     require_new_folder(options.repro, overwrite=options.run.overwrite)
@@ -112,3 +113,17 @@ def diff_sides(
             for name, spec in zip(names, candidates, strict=True)
         ]
         return with_repro(vote(found), found, options)
+
+
+def _require_unlike(candidates: Sequence[SideSpec]) -> None:
+    """Refuse a candidate that is named twice: its two runs would outvote the reference.
+
+    Raises:
+        BadInputError: one is.
+    """
+    for number, spec in enumerate(candidates):
+        if spec in candidates[:number]:
+            raise BadInputError(
+                f"candidate {spec} is named twice: sides that are to vote have to be others; to "
+                "run one several times, give --calibrate"
+            )

@@ -72,13 +72,13 @@ def trials(region: Region) -> Iterator[Trial]:
             )
 
     # Last: where the attention hides later keys by itself, this gives what looking back gives.
-    for size in (right, *_sizes(region, right, longest)):
-        if size is not None:
-            yield RunTrial(
-                cause="sliding_window",
-                says=f"looks as far ahead as back, over a window of {size} tokens",
-                change=partial(seeing, region, partial(_both_ways, region, size)),
-            )
+    own = () if right is None else (right,)
+    for size in (*own, *_sizes(region, right, longest)):
+        yield RunTrial(
+            cause="sliding_window",
+            says=f"looks as far ahead as back, over a window of {size} tokens",
+            change=partial(seeing, region, partial(_both_ways, region, size)),
+        )
 
 
 def _window_of(seen: torch.Tensor) -> int | None:

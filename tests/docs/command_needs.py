@@ -51,6 +51,10 @@ NOT_RUN: Final[Mapping[tuple[str, str], str]] = MappingProxyType(
             "python -m tests.fuzz.run_atheris safetensors"
             " -runs=200000 -timeout=30 -rss_limit_mb=1500",
         ): "a long run, with a package that is not among the locked ones",
+        (
+            "testing.md",
+            "python -m tests.branch_coverage --fresh",
+        ): "runs all these tests once more, with a package that is not among the locked ones",
     }
 )
 

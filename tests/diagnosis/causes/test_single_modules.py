@@ -419,7 +419,9 @@ class Shifted(torch.nn.Module):
 @pytest.mark.parametrize("weight", [torch.ones(6).double(), torch.ones(2, 6).double(), None])
 def test_what_has_an_epsilon_is_not_therefore_a_norm(weight: torch.Tensor | None) -> None:
     exact = numbers(N, 6)
-    region = MadeRegion(Shifted(weight=weight), check_of("a-output", exact, exact + 1), inputs=exact)
+    region = MadeRegion(
+        Shifted(weight=weight), check_of("a-output", exact, exact + 1), inputs=exact
+    )
     assert list(norm.norms_of(region)) == []
 
 
