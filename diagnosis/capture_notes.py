@@ -1,4 +1,4 @@
-"""What runs without hooks showed of both sides."""
+"""What a verdict says of the two captures: of runs without hooks, and of steps that one lacks."""
 
 from __future__ import annotations
 
@@ -18,3 +18,18 @@ def capture_notes(reference: Manifest | None, candidate: Manifest | None) -> Ite
     for role, manifest in (("the reference", reference), ("the candidate", candidate)):
         told = () if manifest is None else manifest.options.get("notes", ())
         yield from (f"{role}, {note}" for note in told if VERIFIED in note)
+
+
+def steps_left(reference: Manifest | None, candidate: Manifest | None) -> Iterator[str]:
+    """Yield a note of steps that the reference has run and the candidate has not.
+
+    Args:
+        reference: manifest of its dump; None where it has none.
+        candidate: the same.
+    """
+    if reference is None or candidate is None or candidate.steps >= reference.steps:
+        return
+    yield (
+        f"the candidate has {candidate.steps} of the reference's {reference.steps} steps: of what "
+        "comes after them nothing was compared"
+    )

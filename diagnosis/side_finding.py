@@ -9,7 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-from diagnosis.capture_notes import capture_notes
+from diagnosis.capture_notes import capture_notes, steps_left
 from diagnosis.capture_plan import CapturePlan
 from diagnosis.config_audit import audit_config, default_config, max_graphs
 from diagnosis.decoded_text import decoder_of
@@ -120,6 +120,7 @@ def _found(
 def _notes(right: SideDump, wrong: SideDump, options: DiffOptions) -> Iterator[str]:
     if options.run.verify_capture:
         yield from capture_notes(right.dump.manifest, wrong.dump.manifest)
+    yield from steps_left(right.dump.manifest, wrong.dump.manifest)
     if right.cached_at is not None:
         yield (
             f"the reference was run {age_text(right.cached_at)}, and its dump was taken from the "

@@ -12,6 +12,8 @@ from test_common.debug_context import debug_context
 from test_common.debug_options import DebugOptions
 from test_common.debug_writer import queue_bytes_of
 from test_common.debuggable_oracle import DebuggableOracle
+from test_common.draft_manifest import draft_manifest
+from test_common.earlier_run import check_same_run, earlier_manifest
 from test_common.early_refusals import refuse_early
 from test_common.engine_memory import engine_bytes
 from test_common.machine_speed import MachineSpeed, measured_speed
@@ -20,7 +22,7 @@ from test_common.oracle_errors import checked_result, oracle_errors
 from test_common.pipelines import TorchModelAndDataProcessor
 from test_common.remote_code import with_trust
 from test_common.run_device import resolve_device
-from test_common.run_rows import token_ids_of_run
+from test_common.run_rows import rows_of_run, token_ids_of_run
 
 if TYPE_CHECKING:
     import torch
@@ -103,8 +105,8 @@ def plan_debug_run(
         measures: whether to measure how fast this machine is.
 
     Raises:
-        BadInputError: the options do not fit the model or this machine, or the model takes
-            pictures.
+        BadInputError: the options do not fit the model or this machine, the model takes
+            pictures, or the dump to go on with is of another run.
         EngineError: the model cannot be built or run without values.
     """
     oracle = with_trust(oracle, trusted=options.trust_remote_code)
@@ -125,6 +127,8 @@ def plan_debug_run(
     device = resolve_device(options.device, framework=options.framework)
     encoding = oracle.resolve_encoding(options.encoding, device_type=device.partition(":")[0])
     with debug_context(oracle, options):
+        if options.resume:
+            _check_resumed(oracle, options, encoding=encoding, device=device)
         model = _model_without_values(oracle, encoding)
         run = planned_run(
             rows=rows, options=options, task_name=oracle.task_name, use_cache=oracle.use_cache
@@ -203,6 +207,18 @@ def shown_size(size_bytes: int) -> str:
         if size_bytes >= factor:
             return f"{size_bytes / factor:.1f} {unit}"
     return f"{size_bytes} bytes"
+
+
+def _check_resumed(
+    oracle: DebuggableOracle, options: DebugOptions, *, encoding: str, device: str
+) -> None:
+    """Refuse what the run would refuse: to go on with the dump of another run."""
+    earlier = None if options.output is None else earlier_manifest(options.output)
+    if options.output is None or earlier is None:
+        return
+    rows = rows_of_run(oracle, options, ())
+    draft = draft_manifest(oracle, options, encoding=encoding, device=device, rows=rows, images=())
+    check_same_run(options.output, earlier, draft)
 
 
 def _model_without_values(oracle: DebuggableOracle, encoding: str) -> torch.nn.Module:

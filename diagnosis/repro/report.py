@@ -125,7 +125,8 @@ def _how_sure(cause: Cause | None) -> list[str]:
         lines.append("The cause is told by signs, and was not tried on the reference.")
     if cause.confidence is not None:
         lines.append(
-            f"Of causes that are said with such evidence, {cause.confidence:.0%} are right."
+            f"Of causes that were said with such evidence, {cause.confidence:.0%} were right in "
+            "the benchmark of planted faults."
         )
     lines += [f"As well possible: {_text(text)}." for text in cause.alternatives]
     return lines
@@ -149,8 +150,8 @@ def _numbers(
     yield ""
     yield (
         "Errors are distances from the expected output, which is exact but for float64's rounding. "
-        f"The first wrong token is token {worst['position']} of row {worst['row']}: its channel "
-        f"{worst['channel']} is {worst['got']:.9g}, and {worst['expected']:.9g} is expected."
+        f"The first wrong token is token {worst['position']} of row {worst['row']}: its value "
+        f"number {worst['channel']} is {worst['got']:.9g}, and {worst['expected']:.9g} is expected."
     )
 
 

@@ -18,7 +18,7 @@ from comparison.schema.tensor_entry import TensorEntry
 from comparison.store.dump import Dump, open_dump
 from comparison.store.manifest_file import write_manifest
 from diagnosis.candidate_tensors import Pinned
-from diagnosis.capture_notes import capture_notes
+from diagnosis.capture_notes import capture_notes, steps_left
 from diagnosis.diff_options import DiffOptions
 from diagnosis.given_inputs import given_differences, require_pictures
 from diagnosis.inputs import input_differences, observed_differences, require_one_model
@@ -313,3 +313,12 @@ def test_summands_are_summed_up_later_or_not(tmp_path: Path, later: str, done: b
     assert ranks.unlike == []
     joined(ranks, tmp_path, {0: parts[0], 1: parts[0] + 1}, is_whole=True)
     assert ranks.unlike == ["a-output"]
+
+
+def test_steps_that_only_the_reference_has_are_told() -> None:
+    assert list(steps_left(replace(RUN, steps=3), replace(RUN, steps=2))) == [
+        "the candidate has 2 of the reference's 3 steps: of what comes after them nothing was "
+        "compared"
+    ]
+    assert list(steps_left(replace(RUN, steps=2), replace(RUN, steps=3))) == []
+    assert list(steps_left(None, RUN)) == list(steps_left(RUN, None)) == []

@@ -124,7 +124,7 @@ def test_a_script_shows_the_fault_without_these_tools(
     assert sound.startswith("module, run here in float64: max abs error ")
     assert sound.endswith("-> sound")
     assert rounding.startswith("reference, in float32: max abs error ")
-    assert f"times rounding -> is WRONG, first at {first}; there, channel " in wrong
+    assert f"times rounding -> is WRONG, first at {first}; there, value number " in wrong
 
 
 @pytest.mark.parametrize("plant", [gelu, _sum_for_product, _double_residual, _rope])

@@ -323,6 +323,17 @@ def test_a_plan_is_printed_and_nothing_is_written(
     assert not out.exists()
 
 
+def test_a_plan_refuses_to_go_on_with_another_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = (*LLAMA, "-o", str(tmp_path / "out"), "--filter", "*norm*")
+    assert run(monkeypatch, *asked, "--num-steps", "1") == 0
+    assert run(monkeypatch, *asked, "--num-steps", "1", "--plan", "--resume") == 0
+    capsys.readouterr()
+    assert run(monkeypatch, *asked, "--num-steps", "2", "--plan", "--resume") == 2
+    assert "number of steps is 2 here and 1 there" in capsys.readouterr().err
+
+
 def test_a_size_of_no_dump_is_refused(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
