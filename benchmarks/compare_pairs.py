@@ -22,6 +22,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+# torch's threads go on spinning for a while after their work, on the cores that come next.
+_SETTLING_SECONDS = 0.1
 DTYPES = ("float32", "bfloat16", "float16", "float8_e4m3fn", "int32")
 RTOL, ATOL = 1e-2, 1e-3
 _ROWS_OF = 4096  # elements
@@ -92,6 +94,7 @@ def measure(dtype: str, *, elements: int, rounds: int) -> dict[str, Times]:
         way()
     for _ in range(rounds):
         for name, way in ways.items():
+            time.sleep(_SETTLING_SECONDS)
             start = time.perf_counter()
             way()
             seconds[name].append(time.perf_counter() - start)

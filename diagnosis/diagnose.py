@@ -189,8 +189,8 @@ class _Diagnosing:
         reasons = self._reasons(checker, checks, to_explain)
         diagnosis = self._judge(traced, candidate, checks, guilty, harmless, unbroken, reasons)
         finding = Finding(
-            diagnosis=replace(
-                diagnosis, calibration=calibration, notes=(*diagnosis.notes, *layers)
+            diagnosis=sentence_of(
+                replace(diagnosis, calibration=calibration, notes=(*diagnosis.notes, *layers))
             ),
             guilty={check.name: check for check in guilty},
             drill=Drill(checker, checks, guilty[0]) if guilty else None,

@@ -50,6 +50,7 @@ def diff_modules(
         EngineError: a module raises as it is run.
     """
     asked = options or DiffOptions()
+    _require_some(inputs)
     require_new_folder(asked.repro, overwrite=asked.run.overwrite)
     if asked.audit_config:
         raise BadInputError("audit_config watches models being built: name sides, not modules")
@@ -73,6 +74,27 @@ def diff_modules(
     with ExitStack() as stack:
         folder = asked.output or Path(stack.enter_context(TemporaryDirectory(prefix="diff-")))
         return _find_in_modules(reference, candidate, given, folder, asked)
+
+
+def _require_some(inputs: Inputs | None) -> None:
+    """Refuse inputs that hold nothing, which no module is to be blamed for.
+
+    Raises:
+        BadInputError: there are no rows or tensors, or a row is of no token.
+    """
+    if inputs is None:
+        return
+    if not len(inputs):
+        raise BadInputError(
+            "expected rows of token ids, or tensors by position or keyword, found none in inputs: "
+            "give at least one row, such as [[1, 5, 7]]"
+        )
+    empty = [number for number, row in enumerate(inputs) if isinstance(row, list) and not row]
+    if empty:
+        raise BadInputError(
+            f"expected at least one token id in each row, found none in row {empty[0]} of inputs: "
+            "leave it out, or give it a token"
+        )
 
 
 def _find_in_modules(

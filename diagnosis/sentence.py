@@ -9,6 +9,8 @@ from comparison.schema.diagnosis import Cause, Diagnosis, Guilty, Judgement
 from comparison.schema.outcome import Side
 from diagnosis.not_passed_on import NOT_PASSED_ON
 
+_AS_MUCH = 0.1  # of an error: what runs differ by may then be all of it
+
 
 def sentence_of(diagnosis: Diagnosis) -> Diagnosis:
     """Add the sentence to a diagnosis."""
@@ -96,8 +98,20 @@ def _blame(found: Diagnosis, first: Guilty) -> str:
         )
     return (
         f"{found.candidate_called} first goes wrong in {where} ({at}): {_why(found.cause)}{size}"
-        f"{_more(found)}."
+        f"{_own_jitter(found, first)}{_more(found)}."
     )
+
+
+def _own_jitter(found: Diagnosis, first: Guilty) -> str:
+    """Say that the candidate's own runs differ in the tensor that is blamed, where they do."""
+    beyond = () if found.calibration is None else found.calibration.beyond
+    own = next((item for item in beyond if item.tensor == first.tensor), None)
+    if own is None:
+        return ""
+    text = f"; but its own runs differ there by {own.whole:,.3g} times what rounding explains"
+    if own.whole * first.bound > _AS_MUCH * first.local_error:
+        text += ", so it may be noise, such as dropout, or hang on what shares the batch"
+    return text
 
 
 def _why(cause: Cause | None) -> str:

@@ -15,6 +15,7 @@ from comparison.schema.diagnosis import Diagnosis, Guilty, Judgement
 from diagnosis.capture_plan import CapturePlan, FinePass, suspects_of
 from diagnosis.finding import Finding
 from diagnosis.sketch_pass import SketchedSuspects
+from diagnosis.uncaptured import with_uncaptured
 
 DEFAULT_MAX_BYTES = 8 * 10**9
 # Whole layers of clean dumps were at most 1.62 times rounding in float32, and faulty ones thinned
@@ -54,14 +55,14 @@ class Passes(Generic[Side]):
             return self._from_sketches(self.sketched)
         plan, least = self.plan, self.plan.coarse_modules // 2
         self.tell(self._too_large())
-        coarse = self.find(self.capture("coarse", plan.coarse()), least)
+        coarse = self._judged("coarse", plan.coarse(), least)
         found = coarse.diagnosis
         suspects = self._suspects(found)
         if not suspects:
             return replace(coarse, diagnosis=self._only_coarse(found))
         fine = plan.fine(suspects, max_bytes=self.max_bytes)
         self.tell(self._before_fine(fine))
-        final = self.find(self.capture("fine", fine.globs), least)
+        final = self._judged("fine", fine.globs, least)
         return replace(final, diagnosis=self._joined(found, final.diagnosis, fine))
 
     def _from_sketches(self, sketched: Callable[[], SketchedSuspects]) -> Finding:
@@ -75,13 +76,17 @@ class Passes(Generic[Side]):
         said = f"{seen.tensors} tensors were estimated from {_size(seen.size_bytes)} of sketches"
         self.tell(f"{said}; {self._before_fine(fine) if seen.modules else 'nothing is suspect'}")
         name, globs = ("fine", fine.globs) if seen.modules else ("coarse", plan.coarse())
-        found = self.find(self.capture(name, globs), least)
+        found = self._judged(name, globs, least)
         left = self._not_in(fine, self._suspects(found.diagnosis))
         if left:
             fine = plan.fine([*left, *seen.modules], max_bytes=self.max_bytes)
             self.tell(self._before_fine(fine))
-            found = self.find(self.capture("finer", fine.globs), least)
+            found = self._judged("finer", fine.globs, least)
         return replace(found, diagnosis=self._after_sketches(found.diagnosis, said, fine))
+
+    def _judged(self, name: str, globs: tuple[str, ...], least: int) -> Finding:
+        found = self.find(self.capture(name, globs), least)
+        return replace(found, diagnosis=with_uncaptured(found.diagnosis, globs))
 
     def _suspects(self, found: Diagnosis) -> tuple[str, ...]:
         return suspects_of(

@@ -15,6 +15,7 @@ from oracles.registry import PIPELINE_ORACLES
 from test_common.error_text import describe, line_in_file, shown
 from test_common.working_folder import working_folder_kept
 
+_OURS = ("oracles", "tools")  # of which files of other workspaces guess modules
 Offered = PipelineOracle | type[PipelineOracle]
 
 
@@ -111,6 +112,8 @@ def _reason(error: BaseException, file: str) -> str:
     line, reason = line_in_file(error, file), describe(error)
     if isinstance(error, SyntaxError) and line is None:  # not raised by what the file runs
         line, reason = error.lineno or _line_of_nul(file), f"syntax error: {error.msg}"
+    if isinstance(error, ModuleNotFoundError) and (error.name or "").startswith(_OURS):
+        reason += "; an oracle file has `from oracles import PIPELINE_ORACLES, GenericOracle`"
     return f": {reason}" if line is None else f", line {line}: {reason}"
 
 

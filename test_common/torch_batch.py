@@ -45,9 +45,9 @@ class ModelCall:
         self.padded = len({len(row) for row in rows}) > 1
         if self.padded and not self.accepts("attention_mask"):
             raise BadInputError(
-                f"{type(model).__name__}.forward takes no attention_mask, so rows of different "
+                f"{type(model).__name__}.forward {self._lack}, so rows of different "
                 f"length ({', '.join(str(len(row)) for row in rows)}) cannot share a batch: run "
-                "them one by one, or give prompts of one length"
+                "them one by one, give prompts of one length, or name the argument in the forward"
             )
         self._vision: VisionArguments | None = None
         if vision_inputs is not None:
@@ -56,6 +56,18 @@ class ModelCall:
     def accepts(self, name: str) -> bool:
         """Tell whether the model's forward names an argument."""
         return name in self._parameters
+
+    @property
+    def _lack(self) -> str:
+        """Say that the forward names no mask; one with `**kwargs` may still hand it on."""
+        if self._hands_on:
+            return "names no attention_mask, and may or may not hand one on by its **kwargs"
+        return "takes no attention_mask"
+
+    @property
+    def _hands_on(self) -> bool:
+        kinds = [parameter.kind for parameter in self._parameters.values()]
+        return inspect.Parameter.VAR_KEYWORD in kinds
 
     @property
     def takes_cache(self) -> bool:
@@ -67,9 +79,8 @@ class ModelCall:
         """Tell whether the model takes `use_cache`: models of pictures hand it to their decoder."""
         from transformers import PreTrainedModel
 
-        kinds = [parameter.kind for parameter in self._parameters.values()]
-        handed_on = inspect.Parameter.VAR_KEYWORD in kinds
-        return self.accepts("use_cache") or (handed_on and isinstance(self._model, PreTrainedModel))
+        handed_on = self._hands_on and isinstance(self._model, PreTrainedModel)
+        return self.accepts("use_cache") or handed_on
 
     def notes(self, *, padding_side: str) -> list[str]:
         """Say what the model cannot be told of padded rows."""

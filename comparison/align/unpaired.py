@@ -7,13 +7,14 @@ from comparison.align.renames import CanonicalName
 from comparison.schema.outcome import Side
 from comparison.schema.tensor_entry import TensorEntry
 
+_OF_ENGINES = "which engines have as modules of different kinds"  # no reason within one engine
 # Modules that only one engine has, and what they are.
 _KNOWN = (
     (re.compile(r"\.allreduce"), "sums over devices, which only MAX has as a module"),
     (re.compile(r"distributed_linear_layers"), "one device's part of a layer, only in MAX"),
     (re.compile(r"Sampler"), "sampling, which only MAX has as a module"),
-    (re.compile(r"rotary_emb"), "the rope, which engines have as modules of different kinds"),
-    (re.compile(r"act_fn"), "the activation, which engines have as modules of different kinds"),
+    (re.compile(r"rotary_emb"), f"the rope, {_OF_ENGINES}"),
+    (re.compile(r"act_fn"), f"the activation, {_OF_ENGINES}"),
     (re.compile(r"_shards\.[1-9]"), "a further device's shard; the first one was compared"),
 )
 
@@ -58,7 +59,7 @@ class UnpairedReasons:
         if place not in self.other_places:
             return self._missing_place(place)
         for pattern, reason in _KNOWN:
-            if pattern.search(entry.name):
+            if pattern.search(entry.name) and not (self.alike and reason.endswith(_OF_ENGINES)):
                 return reason
         if name is None:
             return "the engines pass this differently, so that it has no counterpart"

@@ -12,9 +12,8 @@ def operation_lines(diagnosis: Diagnosis) -> Iterator[str]:
     found = diagnosis.operation
     if found is None:
         return
-    left_out = "that leaves something out" if found.is_missing else "that is wrong by itself"
     yield ""
-    yield f"The operation below {left_out}, in step {found.step}:"
+    yield f"The {_heading(found)}, in step {found.step}:"
     yield f"  {printable(found.name)}{_at(found.source)}"
     if found.op:
         yield f"     the candidate computes {printable(found.op)}"
@@ -38,13 +37,29 @@ def operation_lines(diagnosis: Diagnosis) -> Iterator[str]:
     )
 
 
+def _heading(found: Operation) -> str:
+    if found.is_missing:
+        return "operation below that leaves something out"
+    if found.is_proven:
+        return "operation below that is wrong by itself"
+    return "first operation below without a counterpart"
+
+
 def _rightness(found: Operation) -> str:
-    if not any(name.startswith(WEIGHT_PREFIX) for name in found.inputs):
-        return ", which is right"
-    return (
-        ", which is right; this search does not look at weights: diff_models compares them as a "
-        "whole, where both dumps tell theirs (debug_model --weights)"
-    )
+    """Say of which inputs it was shown that they are the reference's."""
+    unproven = [name for name in found.inputs if name in found.unproven]
+    if not found.inputs:
+        return ""
+    if not unproven:
+        return ", which is right" if len(found.inputs) == 1 else ", which are right"
+    shown = ", ".join(map(printable, unproven))
+    text = f"; {shown} {'was' if len(unproven) == 1 else 'were'} not shown to be right"
+    if any(name.startswith(WEIGHT_PREFIX) for name in unproven):
+        text += (
+            ": this search does not look at weights and buffers; diff_models compares those that "
+            "a checkpoint holds as a whole, where both dumps tell theirs (debug_model --weights)"
+        )
+    return text
 
 
 def _at(source: str) -> str:

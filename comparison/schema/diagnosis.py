@@ -125,7 +125,7 @@ class Guilty:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation:
-    """The operation below the culprit that is wrong by itself: all that goes into it is right.
+    """The operation below the culprit that is wrong by itself, or the first without a counterpart.
 
     Attributes:
         name: what the candidate's dump calls it, `<module>@<nnn>.<op>`.
@@ -146,6 +146,9 @@ class Operation:
         bound: what rounding explains of it, in the same unit.
         operations: how many tensors of operations the candidate has there.
         paired: how many of these have a counterpart in the reference, by their values.
+        is_proven: the reference computes something else of the very same inputs, so that the
+            operation is wrong by itself; else it is only the first one without a counterpart.
+        unproven: those of `inputs` that were not shown to be the reference's, weights among them.
     """
 
     name: str
@@ -163,6 +166,8 @@ class Operation:
     bound: float | None
     operations: int
     paired: int
+    is_proven: bool = False
+    unproven: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

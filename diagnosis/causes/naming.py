@@ -10,10 +10,12 @@ import numpy as np
 from comparison.schema.diagnosis import Cause
 from diagnosis.causes.advice import ADVICE
 from diagnosis.causes.confidence import of_finding, share_of
+from diagnosis.causes.quantization import OF_SCALES
 from diagnosis.causes.region import Region
 from diagnosis.causes.search import Explanation, explain
 from diagnosis.causes.table import SIGNS, TRIALS
 from diagnosis.causes.trying import CANNOT_RUN, Finding
+from diagnosis.causes.weights import OF_ANOTHER
 from diagnosis.check import Check
 from diagnosis.checks import Checker
 
@@ -35,7 +37,8 @@ def cause_of(
         checker: holds the reference in float64, and the candidate's values.
         checks: all that was judged.
         first: the guilty tensor.
-        ruled_out: causes that something else disproves, so that no mere sign of them is named.
+        ruled_out: causes that something else disproves, so that neither a sign of them is named
+            nor a change that gives the candidate's values.
     """
     try:
         return _sought(checker, checks, first, ruled_out)
@@ -51,9 +54,22 @@ def _sought(
     region = Region(checker, checks, first)
     if not region.runs_by_itself and first.floor is not None:
         return Cause(evidence="the module cannot be run again by itself")
-    found = explain(region, TRIALS, SIGNS)
-    left = tuple(sign for sign in found.signs if sign.cause not in ruled_out)
-    return named(replace(found, signs=left))
+    return named(explain(region, TRIALS, SIGNS), ruled_out=ruled_out)
+
+
+def _is_disproved(found: Finding, ruled_out: Collection[str]) -> bool:
+    """Tell a change of a weight that is recorded as it was; code may still take another one."""
+    cause = "weights" if found.says.startswith(OF_SCALES) else found.cause
+    return cause in ruled_out and not found.says.startswith(OF_ANOTHER)
+
+
+def _as_if(found: Finding, explanation: Explanation) -> Cause:
+    """Tell what the values look like, where the weight that would give them is not to blame."""
+    return Cause(
+        evidence=f"gives what a module would that {found.says}; but the recorded weights are "
+        "equal: look at what is done to the product with them",
+        unexplained=explanation.unexplained,
+    )
 
 
 def likelier(tried: Cause | None, recorded: Cause | None) -> Cause:
@@ -76,12 +92,30 @@ def likelier(tried: Cause | None, recorded: Cause | None) -> Cause:
     return replace(recorded, confidence=_RECORDED, advice=ADVICE.get(recorded.id, ""))
 
 
-def named(found: Explanation) -> Cause:
-    """Take the likeliest of what was found."""
+def named(found: Explanation, *, ruled_out: Collection[str] = ()) -> Cause:
+    """Take the likeliest of what was found.
+
+    Args:
+        found: what gives the candidate's values, and what its pattern shows.
+        ruled_out: as for `cause_of`.
+    """
+    kept = tuple(item for item in found.reproducing if not _is_disproved(item, ruled_out))
+    if found.reproducing and not kept:
+        return _as_if(found.reproducing[0], found)
+    nearest = found.nearest
+    if nearest is not None and _is_disproved(nearest, ruled_out):
+        nearest = None
+    left = tuple(sign for sign in found.signs if sign.cause not in ruled_out)
+    return _likeliest(replace(found, reproducing=kept, signs=left, nearest=nearest))
+
+
+def _likeliest(found: Explanation) -> Cause:
     if found.reproducing:
         return _reproduced(found.reproducing[0], found)
     if found.signs:
         sign = found.signs[0]
+        if sign.cause == "unknown":
+            return Cause(evidence=sign.says, unexplained=found.unexplained)
         return Cause(
             id=sign.cause,
             evidence=sign.says,

@@ -85,7 +85,7 @@ class Sign:
     """A cause that a pattern of the error shows, without giving the candidate's values again.
 
     Attributes:
-        cause: id of the cause.
+        cause: id of the cause; `unknown` of what tells only where to look.
         says: as in RunTrial.
         weight: how often such a sign is right, from 0 to 1, as counted on the benchmark.
     """

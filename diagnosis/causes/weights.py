@@ -19,6 +19,7 @@ from diagnosis.causes.trial import OutputTrial, RunTrial, Sign, Trial
 if TYPE_CHECKING:
     from diagnosis.causes.region import Region
 
+OF_ANOTHER = "computes with the "  # so begins what says that another module's weight is taken
 _FEW = 0.25  # share of channels; an edit of these is no other matrix
 _LEAST_TOKENS = 3  # for a fitted number to prove something
 _MOST_OTHERS = 64
@@ -90,7 +91,7 @@ def _of_others(region: Region) -> Iterator[Trial]:
         for other, weight in _alike(region, name, value)[:_MOST_OTHERS]:
             yield RunTrial(
                 cause="tied_weights" if _is_tie(region, other) else "weights",
-                says=f"computes with the {name} of {other}",
+                says=f"{OF_ANOTHER}{name} of {other}",
                 change=partial(with_parameter, module, name, weight.detach()),
             )
     if len(own) > 1:
@@ -105,7 +106,7 @@ def _of_other_modules(region: Region, own: Mapping[str, Any]) -> Iterator[Trial]
             values = [others[path].detach() for others in listed]
             yield RunTrial(
                 cause="weights",
-                says=f"computes with {' and '.join(own)} of {path}",
+                says=f"{OF_ANOTHER}{' and '.join(own)} of {path}",
                 change=partial(
                     _with_parameters, region.module, dict(zip(own, values, strict=True))
                 ),

@@ -122,9 +122,10 @@ class Flow:
 
     def shown_inputs(self, operation: CapturedOperation) -> tuple[str, ...]:
         """Name what an operation takes, with the views that leave out or reorder values."""
-        return tuple(dict.fromkeys(map(self._shown, operation.inputs)))
+        return tuple(dict.fromkeys(map(self.shown, operation.inputs)))
 
-    def _shown(self, name: str) -> str:
+    def shown(self, name: str) -> str:
+        """Name one input, with the views that leave out or reorder values."""
         source, views, seen = self.source(name), [], set[str]()
         if source.startswith(WEIGHT_PREFIX):
             return source

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property
 
 from comparison.numerics.dtypes import Array
-from comparison.schema.operations import CapturedOperation
+from comparison.schema.operations import CONSTANT_PREFIX, WEIGHT_PREFIX, CapturedOperation
 from diagnosis.drill.dump import OperationValues
 from diagnosis.drill.flow import Flow, names_of
 from diagnosis.drill.values import Distance, ReferenceValues
@@ -47,6 +47,7 @@ class Pairs:
         self._partners: dict[str, dict[str, Distance]] = {}  # by the candidate's output
         self._edges: dict[str, dict[str, Distance]] = {}  # by what comes from outside
         self._agrees: dict[str, bool] = {}
+        self._known: dict[str, bool] = {}
         self._places: dict[str, int] = {}
         self._conditions: set[str] = set()
         self._pair_all()
@@ -82,6 +83,24 @@ class Pairs:
             elif operation is not None:  # nothing was saved
                 self._agrees[name] = all(map(self.is_right, self.own.inputs(operation)))
         return self._agrees[name]
+
+    def is_known(self, name: str) -> bool:
+        """Tell whether a tensor was shown to be the reference's: unlike `is_right`, no weight is.
+
+        Args:
+            name: of an output, of what comes from outside of the module, a weight or a constant.
+        """
+        name = self.own.source(name)
+        if name not in self._known:
+            self._known[name] = True  # should a file go round
+            operation = self.own.maker(name)
+            if name.startswith((WEIGHT_PREFIX, CONSTANT_PREFIX)):
+                self._known[name] = name.startswith(CONSTANT_PREFIX)
+            elif name in self._partners or operation is None:
+                self._known[name] = any(True for _ in self.partners(name))
+            else:  # nothing was saved, or it is made of weights and numbers alone
+                self._known[name] = all(map(self.is_known, operation.inputs))
+        return self._known[name]
 
     def is_free(self, operation: CapturedOperation) -> bool:
         """Tell whether an operation of the reference is paired with none, and not behind all."""

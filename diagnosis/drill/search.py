@@ -1,4 +1,4 @@
-"""The first operation that is wrong by itself, and what the reference does in its place."""
+"""The first operation that is wrong or has no counterpart, and what the reference does there."""
 
 from __future__ import annotations
 
@@ -165,6 +165,11 @@ class Search:
     ) -> Operation:
         measured = distance if distance is not None and isfinite(distance.error) else None
         taken = () if counterpart is None else self._pairs.reference.shown_inputs(counterpart)
+        unproven = dict.fromkeys(
+            self._with_number(self._own.shown(name))
+            for name in own.inputs
+            if not self._pairs.is_known(name)
+        )
         return Operation(
             name=own.name,
             op=spelled(own),
@@ -181,7 +186,30 @@ class Search:
             bound=None if measured is None else measured.bound,
             operations=self._pairs.outputs,
             paired=self._pairs.paired,
+            is_proven=not (is_missing or unproven) and self._is_proven(own, counterpart, measured),
+            unproven=tuple(unproven),
         )
+
+    def _is_proven(
+        self,
+        own: CapturedOperation,
+        counterpart: CapturedOperation | None,
+        distance: Distance | None,
+    ) -> bool:
+        """Tell whether the reference was seen to compute something else of the same inputs."""
+        if counterpart is None or distance is None or distance.within:
+            return False
+        pairs, reference = self._pairs, self._pairs.reference
+        given = [
+            set(map(reference.source, pairs.partners(name)))
+            for name in self._own.inputs(own)
+            if not self._own.is_constant(name)
+        ]
+        there = {name for name in reference.inputs(counterpart) if not reference.is_constant(name)}
+        if not all(group & there for group in given) or there - set().union(*given):
+            return False
+        is_end = own.name in self._roots and pairs.target in names_of(counterpart)
+        return kind_of(own) == kind_of(counterpart) or len(given) > 1 or is_end
 
     def _with_number(self, name: str) -> str:
         """Add the value of what is a single number."""

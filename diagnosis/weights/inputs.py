@@ -99,7 +99,8 @@ def weight_cause(
     for finding in found:
         if _is_of(finding.module, culprit.module, judged):
             names = " and ".join(finding.reference)
-            where = f" ({finding.candidate})" if finding.candidate else ""
+            other = finding.candidate if finding.candidate not in finding.reference else None
+            where = f" ({other})" if other else ""
             return Cause(
                 id=_cause_id(finding),
                 evidence=f"runs with other weights: {names}{where} is {finding.kind}: "

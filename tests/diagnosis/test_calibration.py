@@ -125,6 +125,7 @@ def test_what_differs_by_more_than_rounding_between_runs_is_no_jitter(
     assert found.culprit.module == "model.model.layers.1.self_attn"
     beyond = [item.tensor for item in found.calibration.beyond]
     assert "model.model.layers.1.self_attn-output_0" in beyond
+    assert "; but its own runs differ there by " in found.sentence
     assert found.calibration.raised == ()
 
 

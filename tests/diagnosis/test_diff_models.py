@@ -237,6 +237,20 @@ def test_plain_modules_are_diffed_on_tensors() -> None:
     assert same.verdict is Judgement.AGREE
 
 
+@pytest.mark.parametrize(
+    ("inputs", "message"),
+    [
+        ([], "none in inputs"),
+        ((), "none in inputs"),
+        ({}, "none in inputs"),
+        ([[1, 2], []], "none in row 1 of inputs"),
+    ],
+)
+def test_empty_inputs_are_no_fault_of_the_candidate(inputs: Any, message: str) -> None:
+    with pytest.raises(BadInputError, match=message):
+        diff_models(torch.nn.ReLU(), torch.nn.ReLU(), inputs)
+
+
 def test_arguments_that_do_not_fit_are_refused() -> None:
     model = tiny_llama()
     with pytest.raises(BadInputError, match="two modules need inputs"):

@@ -171,6 +171,7 @@ def test_its_arguments_inputs_source_and_error_are_told() -> None:
     assert operation.bound < 1e-6
     (given,) = operation.inputs
     assert given.endswith("bmm")
+    assert operation.is_proven
     assert operation.paired < operation.operations
 
 
@@ -181,8 +182,34 @@ def test_a_cast_that_the_reference_does_not_have() -> None:
     assert operation.op == "aten._to_copy.default(dtype=bfloat16)"
     assert operation.inputs == (f"{_MLP}@001.mul",)
     assert operation.reference == ""
+    assert not operation.is_proven
     assert operation.local_error is not None
     assert 1e-4 < operation.local_error < 1e-2
+
+
+def test_a_copy_that_only_a_batch_needs_is_not_called_wrong() -> None:
+    """A batch with pads repeats the keys of grouped heads, a row by itself does not."""
+    reference = tiny_llama()
+    reference.set_attn_implementation("sdpa")
+    candidate = copy.deepcopy(reference)
+    _layer(candidate).self_attn.scaling *= 1.5
+
+    operation = diff_models(reference, candidate, _ROWS).operation
+
+    assert operation is not None
+    assert "clone" in operation.name
+    assert not operation.is_proven
+
+
+@pytest.mark.full
+def test_a_buffer_is_not_called_right() -> None:
+    def plant(model: Any) -> None:
+        model.model.rotary_emb.inv_freq *= 1.25
+
+    operation = _operation(plant)
+
+    assert operation.unproven == ("weight:model.model.rotary_emb.inv_freq",)
+    assert not operation.is_proven
 
 
 @pytest.mark.filterwarnings("ignore::test_common.print_hook.CaptureWarning")  # act_fn is not called

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from comparison.schema.diagnosis import (
+    Calibration,
     Cause,
     Coverage,
     Culprit,
@@ -15,6 +16,7 @@ from comparison.schema.diagnosis import (
     Guilty,
     Harmless,
     InputDifference,
+    Jitter,
     Judgement,
     Spot,
 )
@@ -264,6 +266,19 @@ def given(kind: str, what: str, reference: str, candidate: str) -> InputDifferen
 )  # fmt: skip
 def test_sentences(found: dict[str, Any], sentence: str) -> None:
     assert said(**found) == sentence
+
+
+@pytest.mark.parametrize(("whole", "is_noise"), [(4e5, True), (200.0, False)])
+def test_the_sentence_says_that_the_candidates_own_runs_differ_there(
+    whole: float, is_noise: bool
+) -> None:
+    own = Jitter(tensor=NAME, whole=whole, worst=9e5, limit=8.0, raised=8.0)
+    calibration = Calibration(runs=("once more",), tensors=9, beyond=(own,))
+    sentence = said(guilty=(GUILTY,), calibration=calibration)
+    assert f"; but its own runs differ there by {whole:,.3g} times what rounding" in sentence
+    assert ("it may be noise" in sentence) == is_noise
+    other = replace(calibration, beyond=(replace(own, tensor="model.a-output"),))
+    assert "its own runs" not in said(guilty=(GUILTY,), calibration=other)
 
 
 def finding(check: Check, *, culprit: Culprit | None = None) -> Finding:

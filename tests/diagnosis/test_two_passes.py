@@ -16,6 +16,7 @@ from comparison.schema.diagnosis import (
     Judgement,
     Spot,
 )
+from comparison.schema.outcome import Side
 from comparison.store.dump import open_dump
 from diagnosis.capture_plan import CapturePlan
 from diagnosis.diff_models import DiffOptions, diff_models
@@ -72,6 +73,9 @@ def test_a_copy_agrees_by_what_its_layers_give(make: Callable[[], Any]) -> None:
     assert (len(said), said[0]) == (1, found.notes[0])
     assert said[0].startswith(FULL)
     assert "what 3 layers and " in said[0]
+    reasons = [item.reason for item in found.unpaired if item.side is Side.REFERENCE]
+    assert len(reasons) > 20
+    assert set(reasons) == {"it was not captured in this pass"}
 
 
 @pytest.mark.full

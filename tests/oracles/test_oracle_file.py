@@ -137,6 +137,10 @@ def test_bytes_that_are_no_text_have_a_line(tmp_path: Path, content: bytes, told
         ("raise SyntaxError('x')", "SyntaxError: x"),
         ("f = lambda: f()\nf()", "RecursionError: maximum recursion depth exceeded"),
         ("import no_such_module_at_all", "ModuleNotFoundError: No module named"),
+        (
+            "from oracles.create_pipelines import PIPELINE_ORACLES",
+            "has `from oracles import PIPELINE_ORACLES, GenericOracle`",
+        ),
     ],
 )
 def test_whatever_the_file_raises_is_bad_input(tmp_path: Path, statement: str, told: str) -> None:

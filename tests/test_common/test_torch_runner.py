@@ -195,6 +195,15 @@ def test_rows_of_two_lengths_need_a_mask() -> None:
     assert len(run_torch(Bare(), [[1, 2], [3, 4]], num_steps=1).generated) == 2
 
 
+def test_a_wrapper_that_may_hand_a_mask_on_is_not_told_that_it_takes_none() -> None:
+    class Wrapper(torch.nn.Module):
+        def forward(self, *args: Any, **kwargs: Any) -> Any:
+            raise AssertionError("is not run")
+
+    with pytest.raises(BadInputError, match=r"Wrapper\.forward names no attention_mask, and may"):
+        run_torch(Wrapper(), [[1, 2, 3], [1, 2]], num_steps=1)
+
+
 class MaskOnly(Bare):
     def forward(self, x: torch.Tensor, attention_mask: torch.Tensor) -> Any:
         return super().forward(x * attention_mask)

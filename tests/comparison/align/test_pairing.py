@@ -88,6 +88,12 @@ def test_torch_against_max() -> None:
     }
 
 
+def test_two_sides_of_one_engine_have_modules_of_one_kind() -> None:
+    names = ("model.layers.0.mlp.act_fn-output", "model.layers.0.mlp-output")
+    pairing = pair_tensors(*(listing(*names[n:], engine="torch") for n in range(2)))
+    assert reasons(pairing) == {("reference", names[0]): "the candidate has no such tensor"}
+
+
 def test_a_module_called_once_is_held_against_the_last_call() -> None:
     torch = listing("model.model.embed_tokens-output", engine="torch")
     candidate = listing(

@@ -21,6 +21,7 @@ OPERATION = Operation(
     bound=1.5e-7,
     operations=9,
     paired=6,
+    unproven=("weight:model.mlp.gate.weight",),
 )
 
 
@@ -41,13 +42,26 @@ def test_nothing_without_an_operation() -> None:
 
 
 def test_operation_that_is_wrong_by_itself() -> None:
+    found = lines(replace(OPERATION, is_proven=True, inputs=("a", "b"), unproven=()))
+    assert found[1] == "The operation below that is wrong by itself, in step 2:"
+    assert found[4] == "from a, b, which are right"
+
+
+def test_operation_whose_inputs_were_not_shown_to_be_equal_is_not_called_wrong() -> None:
+    found = lines(replace(OPERATION, inputs=("a", "mask", "p"), unproven=("mask", "p")))
+    assert found[1] == "The first operation below without a counterpart, in step 2:"
+    assert found[4] == "from a, mask, p; mask, p were not shown to be right"
+
+
+def test_operation_that_takes_a_weight() -> None:
     assert lines(OPERATION) == [
         "",
-        "The operation below that is wrong by itself, in step 2:",
+        "The first operation below without a counterpart, in step 2:",
         "model.mlp@003.mul (model.py:17)",
         "the candidate computes aten.mul.Tensor(x, 1.5)",
-        "from model.mlp@002.silu, weight:model.mlp.gate.weight, which is right; this search does "
-        "not look at weights: diff_models compares them as a whole, where both dumps tell theirs "
+        "from model.mlp@002.silu, weight:model.mlp.gate.weight; weight:model.mlp.gate.weight was "
+        "not shown to be right: this search does not look at weights and buffers; diff_models "
+        "compares those that a checkpoint holds as a whole, where both dumps tell theirs "
         "(debug_model --weights)",
         "the reference computes aten.mul.Tensor(x, 2)",
         "from model.mlp@003.silu",

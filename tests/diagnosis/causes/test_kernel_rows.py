@@ -5,6 +5,8 @@ import pytest
 import torch
 
 from diagnosis.causes import decode_cache, kernel_rows, lost_rows, overflow
+from diagnosis.causes.naming import named
+from diagnosis.causes.search import Explanation
 from diagnosis.causes.trial import Sign
 from tests.diagnosis.causes.made_region import (
     LENGTHS,
@@ -89,6 +91,32 @@ def sign_of_overflow(value: float, exact: float, dtype: str = "float16") -> Sign
     wrong[4, 2] = value
     first = check_of("model.mlp-output", right, wrong, dtype=dtype)
     return next(overflow.signs(MadeRegion(torch.nn.Identity(), first)), None)
+
+
+@pytest.mark.parametrize(
+    ("module", "size"),
+    [
+        (torch.nn.Linear(7, 7), 0.3),
+        (torch.nn.LayerNorm(7), 0.3),
+        (torch.nn.Linear(7, 7), 300.0),
+        (torch.nn.SiLU(), 30.0),
+    ],
+)
+def test_no_number_among_small_values_is_no_overflow(module: torch.nn.Module, size: float) -> None:
+    given = numbers(N, 7, seed=4) * size
+    right = module.double()(torch.from_numpy(given)).detach().numpy()
+    wrong = right.copy()
+    wrong[4, 2] = np.nan
+    first = check_of("model.mlp-output", right, wrong)
+    (sign,) = overflow.signs(MadeRegion(module, first, inputs=given))
+    is_small = size < 1
+    assert sign.weight == 0.9  # else an uneven row would be named
+    assert sign.cause == ("unknown" if is_small else "overflow")
+    assert ("that is no overflow, since nothing on the way" in sign.says) == is_small
+    if is_small:
+        seen = Explanation(reproducing=(), signs=(sign,), tried=1, nearest=None, unexplained=2.0)
+        found = named(seen)
+        assert (found.id, found.confidence, found.evidence) == ("unknown", None, sign.says)
 
 
 def test_infinities_that_the_reference_does_not_have() -> None:

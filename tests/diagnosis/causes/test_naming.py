@@ -47,6 +47,26 @@ def test_without_either_the_nearest_is_told() -> None:
     assert (near.id, near.confidence) == ("unknown", None)
 
 
+def test_equal_weights_are_not_to_blame_though_other_ones_give_the_values() -> None:
+    rows = replace(SCALE, cause="weights", says="has rows of the weight times a factor", value=None)
+    ruled_out = {"weights", "tied_weights"}
+    only = replace(NOTHING, reproducing=(rows,))
+    assert named(only).id == "weights"
+    found = named(only, ruled_out=ruled_out)
+    assert (found.id, found.confidence, found.alternatives) == ("unknown", None, ())
+    assert found.evidence == (
+        "gives what a module would that has rows of the weight times a factor; but the recorded "
+        "weights are equal: look at what is done to the product with them"
+    )
+    scales = replace(rows, cause="quantization", says="has the wrong scales for 2 groups")
+    assert named(replace(NOTHING, reproducing=(scales, rows)), ruled_out=ruled_out).id == "unknown"
+    both = named(replace(NOTHING, reproducing=(rows, SCALE)), ruled_out=ruled_out)
+    assert (both.id, both.alternatives) == ("scale", ())
+    assert "nearest" not in named(replace(NOTHING, nearest=rows), ruled_out=ruled_out).evidence
+    other = replace(rows, says="computes with the weight of model.up")  # as its code may
+    assert named(replace(NOTHING, reproducing=(other,)), ruled_out=ruled_out).id == "weights"
+
+
 @pytest.mark.parametrize(
     ("change", "most"),
     [({}, 1.0), ({"numbers": 3}, 0.8), ({"in_longest_row": True, "numbers": 3}, 0.75)],

@@ -48,11 +48,11 @@ def test_other_weights_of_the_same_shape_are_tried() -> None:
         "computes with the weight of model.up.1",
         "computes with the weight of model.head",
         "computes with the bias of model.up.1",
-        "computes with weight and bias of model.up.1",
+        "computes with the weight and bias of model.up.1",
     } <= set(found)
     assert "has ones for weight, as where it was never loaded" not in found
     own, other = model.up[0].weight, model.up[1]
-    with found["computes with weight and bias of model.up.1"].change():
+    with found["computes with the weight and bias of model.up.1"].change():
         assert torch.equal(model.up[0].weight, other.weight)
         assert torch.equal(model.up[0].bias, other.bias)
     assert model.up[0].weight is own
