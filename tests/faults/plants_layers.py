@@ -433,6 +433,8 @@ PLANTS: tuple[Plant, ...] = (
           change=_to_half, cause="overflow"),
     Plant(kind="overflow", name="square", archs=("llama_large@float16",), role="norm1", layer=0,
           change=_rms_norm(_square_in_fp16), cause="overflow"),
+    Plant(kind="overflow", name="square_later", archs=("llama_large@float16",), role="norm2",
+          layer=1, change=_rms_norm(_square_in_fp16), cause="overflow"),
     Plant(kind="overflow", name="one_value", archs=("qwen3", "gemma3"), role="up",
           change=changed_output(lambda y: torch.where(y == y.amax(), float("inf"), y)),
           cause="unknown"),
