@@ -22,8 +22,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-# torch's threads go on spinning for a while after their work, on the cores that come next.
-_SETTLING_SECONDS = 0.1
+# Each way is called again until this much time has passed: to wake a second core takes some of the
+# 14 ms that one call takes, and torch's threads go on spinning for a while after their work.
+_LEAST_SECONDS = 0.15
 DTYPES = ("float32", "bfloat16", "float16", "float8_e4m3fn", "int32")
 RTOL, ATOL = 1e-2, 1e-3
 _ROWS_OF = 4096  # elements
@@ -94,13 +95,19 @@ def measure(dtype: str, *, elements: int, rounds: int) -> dict[str, Times]:
         way()
     for _ in range(rounds):
         for name, way in ways.items():
-            time.sleep(_SETTLING_SECONDS)
-            start = time.perf_counter()
-            way()
-            seconds[name].append(time.perf_counter() - start)
+            seconds[name].append(_seconds_of_a_call(way))
     return {
         name: Times(seconds=tuple(taken), size_bytes=size_bytes) for name, taken in seconds.items()
     }
+
+
+def _seconds_of_a_call(way: Callable[[], object]) -> float:
+    """Call at least once, and for `_LEAST_SECONDS` at least; return the mean."""
+    start, calls, taken = time.perf_counter(), 0, 0.0
+    while taken < _LEAST_SECONDS:
+        way()
+        calls, taken = calls + 1, time.perf_counter() - start
+    return taken / calls
 
 
 def ratio(of: Times, to: Times) -> tuple[float, float, float]:
