@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from comparison.schema.errors import BadInputError, BudgetError, EngineError
+from comparison.schema.manifest import Manifest
 from test_common.capture_plan import CapturePlan, plan_capture, planned_run
 from test_common.debug_context import debug_context
 from test_common.debug_options import DebugOptions
@@ -22,7 +23,7 @@ from test_common.oracle_errors import checked_result, oracle_errors
 from test_common.pipelines import TorchModelAndDataProcessor
 from test_common.remote_code import with_trust
 from test_common.run_device import resolve_device
-from test_common.run_rows import rows_of_run, token_ids_of_run
+from test_common.run_rows import rows_of_run
 
 if TYPE_CHECKING:
     import torch
@@ -118,20 +119,27 @@ def plan_debug_run(
     )
     import torch
 
-    rows = token_ids_of_run(oracle, options)
-    if rows is None:
+    if oracle.takes_images:
         raise BadInputError(
             f"{options.pipeline} takes pictures, and what it is given is known in a run only: a "
             "plan is made of models of text; run it with --max-bytes instead"
         )
+    with debug_context(oracle, options):
+        rows = rows_of_run(oracle, options, ())
     device = resolve_device(options.device, framework=options.framework)
     encoding = oracle.resolve_encoding(options.encoding, device_type=device.partition(":")[0])
     with debug_context(oracle, options):
         if options.resume:
-            _check_resumed(oracle, options, encoding=encoding, device=device)
+            draft = draft_manifest(
+                oracle, options, encoding=encoding, device=device, rows=rows, images=()
+            )
+            _check_resumed(options, draft)
         model = _model_without_values(oracle, encoding)
         run = planned_run(
-            rows=rows, options=options, task_name=oracle.task_name, use_cache=oracle.use_cache
+            rows=rows.token_ids,
+            options=options,
+            task_name=oracle.task_name,
+            use_cache=oracle.use_cache,
         )
         capture = plan_capture(model, run)
     on_gpu = device != "cpu"
@@ -209,16 +217,11 @@ def shown_size(size_bytes: int) -> str:
     return f"{size_bytes} bytes"
 
 
-def _check_resumed(
-    oracle: DebuggableOracle, options: DebugOptions, *, encoding: str, device: str
-) -> None:
+def _check_resumed(options: DebugOptions, draft: Manifest) -> None:
     """Refuse what the run would refuse: to go on with the dump of another run."""
     earlier = None if options.output is None else earlier_manifest(options.output)
-    if options.output is None or earlier is None:
-        return
-    rows = rows_of_run(oracle, options, ())
-    draft = draft_manifest(oracle, options, encoding=encoding, device=device, rows=rows, images=())
-    check_same_run(options.output, earlier, draft)
+    if options.output is not None and earlier is not None:
+        check_same_run(options.output, earlier, draft)
 
 
 def _model_without_values(oracle: DebuggableOracle, encoding: str) -> torch.nn.Module:
