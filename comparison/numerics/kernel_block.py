@@ -1,7 +1,8 @@
 """Compiled code that measures a block of float64; imported to compile it, and then alone.
 
-A block is passed over by three short loops, which the compiler turns into vector instructions; one
-loop for everything runs out of registers and is slower.
+A block is passed over by two short loops, which the compiler turns into vector instructions; one
+loop for everything runs out of registers and is slower. A third one divides, where a division may
+change the outcome.
 """
 
 import math
@@ -9,6 +10,7 @@ from typing import Any
 
 from llvmlite import ir
 from numba import types
+from numba.extending import intrinsic
 
 from comparison.numerics.compiled import ANY_ORDER, compiled, intrinsic_of
 from comparison.numerics.kernel_layout import (
@@ -34,6 +36,16 @@ _bits_of = intrinsic_of(
 _float_of = intrinsic_of(
     types.int64, types.float64, lambda builder, bits: builder.bitcast(bits, ir.DoubleType())
 )
+
+
+@intrinsic  # type: ignore[untyped-decorator]  # numba has no types
+def _fused(_context: Any, a: Any, b: Any, c: Any) -> tuple[Any, Any]:
+    """Generate a * b + c, rounded once."""
+
+    def build(_target: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        return builder.fma(*arguments)
+
+    return types.float64(a, b, c), build
 
 
 @compiled()
@@ -76,14 +88,16 @@ def measure_block(
     counts[FINITE] += kept
     if kept == 0:
         return
-    counts[FAILED] += _count_failed(r, d, limits[0], limits[1])
-    absolute, relative, ulp = _peaks(r, d, limits[2])
+    failed, is_exceeded, absolute, ulp = _judge(r, d, limits, sums[PEAK_RELATIVE])
+    counts[FAILED] += failed
     if absolute > sums[PEAK_ABSOLUTE]:
         sums[PEAK_ABSOLUTE] = absolute
         counts[AT_ABSOLUTE] = begin + _find_absolute(d, excluded, absolute)
-    if relative > sums[PEAK_RELATIVE]:
-        sums[PEAK_RELATIVE] = relative
-        counts[AT_RELATIVE] = begin + _find_relative(r, d, excluded, relative)
+    if is_exceeded:
+        relative = _greatest_relative(r, d)
+        if relative > sums[PEAK_RELATIVE]:
+            sums[PEAK_RELATIVE] = relative
+            counts[AT_RELATIVE] = begin + _find_relative(r, d, excluded, relative)
     sums[PEAK_ULP] = max(sums[PEAK_ULP], ulp)
 
 
@@ -104,26 +118,42 @@ def _add_up(r: Any, c: Any, d: Any) -> tuple[float, float, float, float, float]:
 
 
 @compiled()
-def _count_failed(r: Any, d: Any, rtol: float, atol: float) -> int:
+def _judge(r: Any, d: Any, limits: Any, relative: float) -> tuple[int, bool, float, float]:
+    """Hold the differences of a block against the limits, and against the greatest so far.
+
+    Args:
+        r: [n] float64, of the reference.
+        d: [n] float64, |difference|.
+        limits: as in `measure_stretch`.
+        relative: the greatest relative difference so far, -1 before the first.
+
+    Returns:
+        Number of elements that do not pass; whether a relative difference may be greater; the
+        greatest absolute difference, and the greatest in units of 2**exponent.
+    """
+    rtol, atol, least = limits[0], limits[1], limits[2]
     failed = 0
-    for i in range(r.size):
-        failed += d[i] > abs(r[i]) * rtol + atol
-    return failed
-
-
-@compiled()
-def _peaks(r: Any, d: Any, least: float) -> tuple[float, float, float]:
-    """Return the greatest absolute and relative difference, and that in units of 2**exponent."""
-    absolute = relative = ulp = 0  # the bits of floats above zero are in the floats' order
+    absolute = excess = ulp = 0  # the bits of floats above zero are in the floats' order
     for i in range(r.size):
         magnitude, distance = abs(r[i]), d[i]
+        failed += distance > magnitude * rtol + atol
         absolute = max(absolute, _bits_of(distance))
+        # Above 0 where distance / floor is greater, without a division: one rounding keeps signs.
         floor = magnitude if magnitude > SMALLEST_DENOMINATOR else SMALLEST_DENOMINATOR
-        relative = max(relative, _bits_of(distance / floor))
+        excess = max(excess, _bits_of(_fused(-relative, floor, distance)))
         normal = magnitude if magnitude > least else least
         unit = _float_of(RECIPROCAL - (_bits_of(normal) & EXPONENT))
         ulp = max(ulp, _bits_of(distance * unit))
-    return _float_of(absolute), _float_of(relative), _float_of(ulp)
+    return failed, excess > 0, _float_of(absolute), _float_of(ulp)
+
+
+@compiled()
+def _greatest_relative(r: Any, d: Any) -> float:
+    relative = 0
+    for i in range(r.size):
+        relative = max(relative, _bits_of(d[i] / max(abs(r[i]), SMALLEST_DENOMINATOR)))
+    found: float = _float_of(relative)
+    return found
 
 
 @compiled()

@@ -130,6 +130,26 @@ def test_all_fields_are_those_of_numpy(kernel: FusedKernel, name: str, *, finite
         assert_same(measured(reference, candidate, None), measured(reference, candidate, kernel))
 
 
+@pytest.mark.parametrize("ratio", [1 / 3, 1e-3, 0.0])
+@pytest.mark.parametrize("name", ["float32", "bfloat16", "float8_e4m3fn"])
+def test_greatest_relative_difference_is_found_to_the_last_bit(
+    kernel: FusedKernel, name: str, ratio: float
+) -> None:
+    generator = np.random.default_rng(5)
+    reference = generator.normal(size=(40, 1000)).astype(dtype_of_name(name))
+    # All elements are off by about the same share: what is greater is so by a rounding.
+    candidate = (reference.astype("f8") * (1 + ratio)).astype(reference.dtype)
+    assert_same(measured(reference, candidate, None), measured(reference, candidate, kernel))
+    for at in ((0, 0), (20, 1), (39, 999)):
+        left, right = reference.copy(), candidate.copy()
+        left[at], right[at] = 1, -8
+        found = measured(left, right, kernel)
+        assert_same(measured(left, right, None), found)
+        assert isinstance(found.metrics, Metrics)
+        greatest = found.metrics.greatest_relative
+        assert (greatest.value, greatest.index) == (9, at)
+
+
 @pytest.mark.parametrize(
     ("reference", "candidate"),
     [("float32", "bfloat16"), ("float16", "float8_e4m3fn"), ("uint32", "int8"), ("int16", "uint8")],
