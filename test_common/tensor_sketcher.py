@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import weakref
 from collections import deque
 from collections.abc import Hashable
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from test_common.torch_tensors import as_array, in_memory, plain
 if TYPE_CHECKING:
     import torch
 
-_REMEMBERED = 8  # tensors: what a module returns is passed on at once
+_HELD = 8  # tensors: what a module returns is passed on at once
 _SAMPLES = 16
 _QUICK_DTYPES = ("torch.float32", "torch.float16", "torch.bfloat16")
 _WORTH_BYTES = 1 << 18  # of a tensor; less does not wait for compiled code
@@ -31,15 +32,13 @@ class _Known:
     """A sketch, and what it was made of.
 
     Attributes:
-        tensor: holds the memory, so that no other tensor can come to lie there.
-        place: where in memory its elements are.
+        tensor: while it lives, no other tensor can come to lie in its memory.
         version: count of what changed it in place.
         samples: some of its numbers; kernels that tell torch nothing are not counted.
         sketch: of it.
     """
 
-    tensor: torch.Tensor
-    place: Hashable
+    tensor: weakref.ref[torch.Tensor]
     version: int
     samples: tuple[float, ...]
     sketch: TensorSketch
@@ -48,8 +47,8 @@ class _Known:
 class TensorSketcher:
     """Sketches tensors one after the other.
 
-    Half of what modules take and return was seen a moment before: the last few tensors are held
-    and their sketches given again.
+    Half of what modules take and return was seen a moment before, and a mask in each layer: the
+    last few tensors are held, and while they or others live their sketches are given again.
     """
 
     def __init__(self, *, projects: bool, kernels: Path | None = None) -> None:
@@ -61,7 +60,8 @@ class TensorSketcher:
         """
         self._projects = projects
         self._kernels = kernels
-        self._known: deque[_Known] = deque(maxlen=_REMEMBERED)
+        self._known: dict[Hashable, _Known] = {}  # by place in memory, shape and dtype
+        self._held: deque[torch.Tensor] = deque(maxlen=_HELD)
 
     def sketch(self, tensor: torch.Tensor) -> TensorSketch:
         """Sketch a tensor.
@@ -75,25 +75,23 @@ class TensorSketcher:
         if tensor.is_inference() or tensor.is_complex() or tensor.numel() == 0:
             return self._made(tensor)
         place = (tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype, tensor.device)
-        for known in self._known:
-            if known.place == place and known.version == tensor._version:
-                if known.samples == _samples(tensor):
-                    return known.sketch
-                break
+        known = self._known.get(place)
+        if known is not None and _is_unchanged(known, tensor):
+            return known.sketch
         sketch = self._made(tensor)
-        known = _Known(
-            tensor=tensor,
-            place=place,
+        self._known[place] = _Known(
+            tensor=weakref.ref(tensor),
             version=tensor._version,
             samples=_samples(tensor),
             sketch=sketch,
         )
-        self._known.append(known)
+        self._held.append(tensor)
         return sketch
 
     def forget(self) -> None:
         """Let go of the tensors."""
         self._known.clear()
+        self._held.clear()
 
     def _made(self, tensor: torch.Tensor) -> TensorSketch:
         if not self._projects and str(tensor.dtype) in _QUICK_DTYPES and tensor.numel() > 0:
@@ -169,9 +167,19 @@ def _statistics(
     return TensorStatistics(minimum=least, maximum=greatest, mean=mean, std=std)
 
 
+def _is_unchanged(known: _Known, tensor: torch.Tensor) -> bool:
+    """Tell whether a tensor at a known place is what was sketched there."""
+    earlier = known.tensor()
+    return (
+        earlier is not None
+        and earlier.data_ptr() == tensor.data_ptr()
+        and known.version == tensor._version
+        and known.samples == _samples(tensor)
+    )
+
+
 def _samples(tensor: torch.Tensor) -> tuple[float, ...]:
-    flat = tensor.detach().as_strided((tensor.numel(),), (1,)) if tensor.is_contiguous() else None
-    if flat is None:
+    if not tensor.is_contiguous():
         return ()
     step = max(1, tensor.numel() // _SAMPLES)
-    return tuple(flat[::step].tolist())
+    return tuple(tensor.as_strided((-(-tensor.numel() // step),), (step,)).tolist())

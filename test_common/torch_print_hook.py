@@ -147,7 +147,7 @@ class TorchPrintHook(BasePrintHook):
             self.skip(name, reason)
             return False
         try:
-            self._sink.save(name, value.detach())
+            self._sink.save(name, value.detach() if value.requires_grad else value)
         # Never end the model's own run for one tensor; a disk that is full is another matter.
         except (RuntimeError, TypeError, ValueError, MemoryError) as error:
             if isinstance(error, OSError):  # as our own error of the folder is

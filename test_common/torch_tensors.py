@@ -159,6 +159,8 @@ def as_array(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
     """
     import torch
 
+    if tensor.dtype is torch.float32:
+        return tensor.detach().numpy()
     dtype = dtype_of_name(str(tensor.dtype).removeprefix("torch."))
     if tensor.dim() == 0:
         return as_array(tensor.reshape(1)).reshape(())

@@ -3,7 +3,8 @@
 from collections.abc import Callable
 from typing import Any
 
-from numba import njit
+from llvmlite import ir
+from numba import njit, types
 from numba.extending import intrinsic
 
 Function = Callable[..., Any]
@@ -45,3 +46,8 @@ def intrinsic_of(source: Any, target: Any, generate: Function) -> Function:
 
     result: Function = intrinsic(typed)
     return result
+
+
+float32_of_bits = intrinsic_of(
+    types.int32, types.float32, lambda builder, bits: builder.bitcast(bits, ir.FloatType())
+)

@@ -11,7 +11,7 @@ import numpy as np
 from llvmlite import ir
 from numba import types
 
-from comparison.numerics.compiled import compiled, intrinsic_of
+from comparison.numerics.compiled import compiled, float32_of_bits, intrinsic_of
 from comparison.numerics.kernel_layout import (
     BFLOAT16,
     BY_CODE,
@@ -32,9 +32,6 @@ _E4M3_NAN = 0x7F
 
 
 _WORD = ir.IntType(16)
-_float32_of = intrinsic_of(
-    types.int32, types.float32, lambda builder, bits: builder.bitcast(bits, ir.FloatType())
-)
 _float32_of_half = intrinsic_of(
     types.uint16,
     types.float32,
@@ -105,7 +102,7 @@ def _by_code(source: Any, table: Any, target: Any) -> None:
 @compiled()
 def _from_bfloat16(source: Any, target: Any) -> None:
     for i in range(source.size):
-        target[i] = _float32_of(np.int32(source[i]) << 16)
+        target[i] = float32_of_bits(np.int32(source[i]) << 16)
 
 
 @compiled()

@@ -8,11 +8,13 @@ from typing import Any
 import numpy as np
 from numba import carray, cfunc, types
 
-from comparison.numerics.compiled import ANY_ORDER, compiled
+from comparison.numerics.compiled import ANY_ORDER, compiled, float32_of_bits
 from comparison.numerics.statistics_layout import CHUNK, NUMBERS
 
 _BLOCK = 512  # words, which stay in the processor's first cache
 _HALF = np.uint64(32)
+_SIGN = np.int32(31)
+_FIRST, _LAST = np.int32(-(1 << 31)), np.int32((1 << 31) - 1)
 
 
 @compiled()
@@ -30,7 +32,7 @@ def chunk_statistics(
         numbers: [chunks, NUMBERS] float64: least, greatest, sum, and sum of squares, which alone
             tells whether all values are finite.
     """
-    values = words.view(np.float32)
+    values, bits = words.view(np.float32), words.view(np.int32)
     for chunk in range(first, last):
         begin, end = chunk * CHUNK, min(words.size, (chunk + 1) * CHUNK)
         product = np.uint64(0)
@@ -42,7 +44,7 @@ def chunk_statistics(
             part = values[2 * start : 2 * stop]
             of_part, squares_of_part = _sums(part)
             total, squares = total + of_part, squares + squares_of_part
-            low, high = _ends(part)
+            low, high = _ends(bits[2 * start : 2 * stop])
             least, greatest = min(least, low), max(greatest, high)
         mixed[chunk] = product
         numbers[chunk, 0], numbers[chunk, 1] = least, greatest
@@ -68,13 +70,23 @@ def _sums(values: Any) -> Any:
     return total, squares
 
 
-@compiled(*ANY_ORDER, "nnan")  # with a NaN, nobody looks at what it gives
+@compiled()
 def _ends(values: Any) -> Any:
-    least, greatest = values[0], values[0]
+    """Return the least and the greatest; with a NaN, nobody looks at what it gives.
+
+    Integers are compared, in vector instructions: the bits of floats are in the floats' order once
+    those below zero are turned round.
+    """
+    least, greatest = _LAST, _FIRST
     for i in range(values.size):
-        value = values[i]
-        least, greatest = min(least, value), max(greatest, value)
-    return least, greatest
+        place = _turned(values[i])
+        least, greatest = min(least, place), max(greatest, place)
+    return float32_of_bits(_turned(least)), float32_of_bits(_turned(greatest))
+
+
+@compiled()
+def _turned(bits: Any) -> Any:
+    return np.int32(bits ^ np.int32((bits >> _SIGN) & _LAST))
 
 
 _WORDS, _WIDE = types.CPointer(types.uint64), types.CPointer(types.float64)

@@ -77,13 +77,13 @@ class StatisticsKernel(LoadedCode):
             self._kernel.call(*given, at * _TOGETHER, last, *results)
 
         share(measure, -(-chunks // _TOGETHER), make_work=lambda: None)
-        total, squares = (math.fsum(numbers[:, column]) for column in (2, 3))
-        if not math.isfinite(squares):
+        least, greatest, totals, squares = zip(*numbers.tolist(), strict=True)
+        if not math.isfinite(sum(squares)):
             return None
         return PlainSums(
-            least=float(numbers[:, 0].min()),
-            greatest=float(numbers[:, 1].max()),
-            total=total,
-            squares=squares,
+            least=min(least),
+            greatest=max(greatest),
+            total=math.fsum(totals),
+            squares=math.fsum(squares),
             fingerprint=joined_fingerprint(values.nbytes, mixed.tolist()),
         )

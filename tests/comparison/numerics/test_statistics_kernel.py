@@ -30,6 +30,24 @@ def test_one_pass_gives_what_many_give(kernel: StatisticsKernel, words: int) -> 
     assert found.fingerprint == fingerprint_of(values)
 
 
+@pytest.mark.parametrize(
+    "ends", [(-3.5, -1e-40), (1e-40, 2.5), (-0.0, 0.0), (-1e-45, 1e-45), (-3e38, 3e38)]
+)
+def test_ends_of_either_sign_are_found_wherever_they_are(
+    kernel: StatisticsKernel, ends: tuple[float, float]
+) -> None:
+    least, greatest = np.array(ends, np.float32)
+    for place in (0, 700, 2 * CHUNK + 5):
+        values = np.full(2 * CHUNK + 6, (least + greatest) / 2, np.float32)
+        values[place], values[-1 - place] = least, greatest
+        found = kernel.sums(values)
+        if greatest > 1e19:
+            assert found is None  # the squares are too great for float32
+            continue
+        assert found is not None
+        assert (found.least, found.greatest) == (least, greatest)
+
+
 @pytest.mark.parametrize("odd", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("place", [0, 1027, -1])
 def test_what_is_no_number_is_left_to_others(
