@@ -5,6 +5,7 @@ token ids and positions that the model was given. A model that is called several
 was given a chunk each time; every call becomes a step of its own here.
 """
 
+import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -23,6 +24,8 @@ from comparison.store.dump import Dump
 
 Step = tuple[Stretch, ...]
 
+# More than any step is given: ids are looked at one by one.
+_MOST_TOKENS = 1 << 22
 _IDS = ("input_ids", "tokens", "token_ids")
 _POSITIONS = ("position_ids", "positions")
 
@@ -159,7 +162,9 @@ def _given(dump: Dump, entries: Sequence[TensorEntry]) -> _Given:
                 array = np.asarray(dump.read(entry))
             except BadInputError:  # it is listed among the dump's problems
                 continue
-            if array.dtype.kind in "iu" and 1 <= array.ndim <= 3 and array.size:
+            if array.dtype.kind not in "iu" or not 0 < array.size <= _MOST_TOKENS:
+                continue
+            if 1 <= array.ndim <= 3:
                 plain = array.reshape(-1, *array.shape[-2:])[0] if array.ndim == 3 else array
                 into += [[int(value) for value in row] for row in np.atleast_2d(plain)]
                 break
@@ -234,36 +239,55 @@ def _stretch(
         fits = not ids or list(rows[row][first : first + count]) == ids
         return Stretch(row=row, first=first, count=count) if fits else None
     whole = list(rows[row])
-    places = [at for at in range(len(whole) - count + 1) if whole[at : at + count] == ids]
-    if done[row] in places:  # it goes on where the step before ended
+    if whole[done[row] : done[row] + count] == ids:  # it goes on where the step before ended
         return Stretch(row=row, first=done[row], count=count)
-    return Stretch(row=row, first=places[0], count=count) if len(places) == 1 else None
+    place = _only_place(whole, ids)
+    return None if place is None else Stretch(row=row, first=place, count=count)
 
 
-def _notes(lengths: Sequence[int], stretches: Sequence[Step]) -> Iterator[str]:
+def _only_place(whole: Sequence[int], ids: Sequence[int]) -> int | None:
+    """Find the one place where a row has certain tokens; None where there is none, or several."""
+    letters: dict[int, str] = {}
+    if len(set(whole)) + len(set(ids)) > sys.maxunicode:
+        return None
+    # Text is searched in a time that grows with the lengths, and not with their product.
+    text, part = (
+        "".join([letters.setdefault(token, chr(len(letters))) for token in side])
+        for side in (whole, ids)
+    )
+    place = text.find(part)
+    return place if place >= 0 and text.find(part, place + 1) < 0 else None
+
+
+def _by_row(steps: Sequence[Step]) -> dict[int, list[Stretch]]:
+    found: defaultdict[int, list[Stretch]] = defaultdict(list)
+    for step in steps:
+        for stretch in step:
+            found[stretch.row].append(stretch)
+    return found
+
+
+def _notes(lengths: Sequence[int], steps: Sequence[Step]) -> Iterator[str]:
     """Say what was not computed, and what came in pieces."""
+    by_row = _by_row(steps)
     for row, length in enumerate(lengths):
-        own = [stretch for step in stretches for stretch in step if stretch.row == row]
-        prompt = [stretch for stretch in own if stretch.first < length]
-        computed = {p for s in prompt for p in range(s.first, s.first + s.count)}
-        missing = sorted(set(range(length)) - computed)
+        prompt = [stretch for stretch in by_row.get(row, ()) if stretch.first < length]
+        missing = ", ".join(_not_computed(length, prompt))
         which = f"of sequence {row} " if len(lengths) > 1 else ""
         if missing:
-            yield f"rows {_ranges(missing)} {which}not computed (cached)"
+            yield f"rows {missing} {which}not computed (cached)"
         if len(prompt) > 1:
             sizes = ", ".join(str(stretch.count) for stretch in prompt)
             yield f"{len(prompt)} chunks {which}({sizes} tokens) were joined"
 
 
-def _ranges(numbers: Sequence[int]) -> str:
-    """Spell numbers as ranges, such as 0-3, 8."""
-    parts: list[list[int]] = []
-    for number in numbers:
-        if parts and number == parts[-1][-1] + 1:
-            parts[-1].append(number)
-        else:
-            parts.append([number])
-    return ", ".join(f"{part[0]}-{part[-1]}" if len(part) > 1 else f"{part[0]}" for part in parts)
+def _not_computed(length: int, prompt: Sequence[Stretch]) -> Iterator[str]:
+    """Spell the tokens of a prompt that no stretch has as ranges, such as 0-3, 8."""
+    begin = 0
+    for first, count in [*sorted((s.first, s.count) for s in prompt), (length, 0)]:
+        if begin < first:
+            yield f"{begin}-{first - 1}" if first - begin > 1 else f"{begin}"
+        begin = max(begin, first + count)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -302,7 +326,8 @@ def joined_chunks(dump: Dump) -> Dump:
     steps = found.manifest.stretches
     count = sum(all(s.first < lengths[s.row] for s in step) for step in steps)
     prompt = steps[:count]
-    joined = tuple(_in_one(row, prompt) for row in range(len(lengths)))
+    of_prompt = _by_row(prompt)
+    joined = tuple(_in_one(of_prompt.get(row, ())) for row in range(len(lengths)))
     if not count or any(stretch is None for stretch in joined):
         return dump
     pieces: defaultdict[tuple[int | None, str], list[TensorEntry]] = defaultdict(list)
@@ -343,12 +368,12 @@ def skipped_tokens(dump: Dump) -> tuple[int, ...]:
     return first if any(first) else ()
 
 
-def _in_one(row: int, steps: Sequence[Step]) -> Stretch | None:
+def _in_one(own: Sequence[Stretch]) -> Stretch | None:
     """Join one row's stretches; None where they do not follow each other."""
-    own = [stretch for step in steps for stretch in step if stretch.row == row]
     if any(b.first != a.first + a.count for a, b in pairwise(own)) or not own:
         return None
-    return Stretch(row=row, first=own[0].first, count=sum(stretch.count for stretch in own))
+    count = sum(stretch.count for stretch in own)
+    return Stretch(row=own[0].row, first=own[0].first, count=count)
 
 
 def _laid_out(pieces: Sequence[tuple[int, Array]], dump: JoinedDump) -> Array:

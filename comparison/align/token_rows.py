@@ -4,6 +4,7 @@ Legend: B rows, S sequence with padding, T tokens of a row, N heads, D head size
 """
 
 import math
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -125,9 +126,12 @@ def _of_rows(
     parts: Sequence[Array], layout: Layout, stretches: Sequence[Stretch]
 ) -> tuple[TokenRow, ...]:
     """Put parts to their rows; a row without any gets an empty record."""
+    by_row: defaultdict[int, list[int]] = defaultdict(list)
+    for at, stretch in enumerate(stretches):
+        by_row[stretch.row].append(at)
     found: list[TokenRow] = []
     for row in range(len(layout.lengths)):
-        own = [at for at, stretch in enumerate(stretches) if stretch.row == row]
+        own = by_row.get(row, [])
         positions = [np.arange(s.first, s.first + s.count) for s in (stretches[at] for at in own)]
         found.append(
             TokenRow(

@@ -2,7 +2,7 @@
 
 import dataclasses
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -84,7 +84,7 @@ def _manifest(fields: JsonFields) -> Manifest:
             for path, value in raw_tensors.items()
         },
         config_reads=_config_reads(fields),
-        stretches=_stretches(fields, rows=len(rows)),
+        stretches=_stretches(fields, rows),
         observer_effect=fields.optional("observer_effect", float),
         schema_version=fields.integer("schema_version"),
     )
@@ -114,25 +114,31 @@ def _padding(fields: JsonFields) -> Padding:
     return Padding(value)
 
 
-def _stretches(fields: JsonFields, *, rows: int) -> tuple[tuple[Stretch, ...], ...]:
+def _stretches(fields: JsonFields, rows: Sequence[Row]) -> tuple[tuple[Stretch, ...], ...]:
     steps: list[Any] = fields.take("stretches", list, [])
+    # A step computes one token behind the prompt, or as many as the run chose in it.
+    ends = [len(row.token_ids) + max(len(row.generated), len(steps)) for row in rows]
     return tuple(
         fields.inner({"step": step}, f"stretches[{number}]").records(
-            "step", partial(_stretch, rows=rows)
+            "step", partial(_stretch, ends=ends)
         )
         for number, step in enumerate(steps)
     )
 
 
-def _stretch(fields: JsonFields, *, rows: int) -> Stretch:
+def _stretch(fields: JsonFields, *, ends: Sequence[int]) -> Stretch:
     row = fields.integer("row")
-    if row >= rows:
-        raise fields.error(f"the number of one of {rows} row(s) as 'row'", row)
-    return Stretch(
+    if row >= len(ends):
+        raise fields.error(f"the number of one of {len(ends)} row(s) as 'row'", row)
+    stretch = Stretch(
         row=row,
         first=fields.integer("first"),
         count=fields.integer("count", least=1),
     )
+    end = stretch.first + stretch.count
+    if end > ends[row]:
+        raise fields.error(f"tokens of row {row}, which has {ends[row]} at most", f"token {end}")
+    return stretch
 
 
 def _config_reads(fields: JsonFields) -> dict[str, list[str]] | None:

@@ -1,5 +1,6 @@
 """Which tokens each step computed, read off what the model was given, and prompts put together."""
 
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -7,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from comparison.chunks import JoinedDump, joined_chunks, skipped_tokens, with_stretches
+from comparison.chunks import JoinedDump, _only_place, joined_chunks, skipped_tokens, with_stretches
 from comparison.numerics.dtypes import Array
 from comparison.pipeline import CompareOptions, compare
 from comparison.schema.comparison import Verdict
@@ -246,3 +247,13 @@ def test_a_whole_prompt_is_compared_with_one_in_chunks(tmp_path: Path) -> None:
     wrong[1][NAME] = wrong[1][NAME] + np.float32(1)
     dump(tmp_path / "wrong", wrong)
     assert compare(tmp_path / "whole", tmp_path / "wrong", options).verdict is Verdict.DIFFER
+
+
+def test_long_prompts_of_one_token_are_placed_at_once(tmp_path: Path) -> None:
+    """Not in a time that grows with the product of a prompt's and a chunk's length."""
+    prompt = [7] * 60_000
+    begin = time.process_time()
+    assert _only_place(prompt, [7] * 30_000) is None
+    assert _only_place([*prompt, 8], [*[7] * 30_000, 8]) == 30_000
+    assert _only_place(prompt, [9]) is None
+    assert time.process_time() - begin < 1

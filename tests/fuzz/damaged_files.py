@@ -61,6 +61,8 @@ def inputs() -> Iterator[tuple[str, str, bytes]]:
     trace = f'{{"module_path":"N","inputs":{{"args":[],"kwargs":{{{twice}}}}}}}'
     yield "trace", "a key many times", _RAW + trace.encode()
     yield "dump", "a stretch of no row", base64.b64decode("+f8c7PUBCgoKCgoKCgj/")
+    far = b"\xd9\xa3\xa3\xa3\\\\" + b"\xae" * 45 + b"+\\la\x87\x9aS\x8d\x8e[\0;;\0;;"
+    yield "dump", "a stretch of 2^31 tokens", far
     for what, pickled in PICKLES.items():
         yield "pt", what, _RAW_PT + archive(pickled)
     cut = archive(b"\x80\x02}.").replace(b"\x80\x02}.", b"\x80\x02].", 1)

@@ -64,6 +64,23 @@ def test_there_and_back(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["manifest.json"]
 
 
+@pytest.mark.parametrize(
+    ("stretch", "token"),
+    [
+        ({"row": 0, "first": 0, "count": 1 << 40}, 1 << 40),
+        ({"row": 0, "first": 1 << 60, "count": 1}, (1 << 60) + 1),
+        ({"row": 0, "first": 3, "count": 2}, 5),
+        ({"row": 1, "first": 1, "count": 2}, 3),
+    ],
+)
+def test_no_step_computes_tokens_that_the_row_does_not_have(
+    tmp_path: Path, stretch: dict[str, int], token: int
+) -> None:
+    path = changed(tmp_path, stretches=[[stretch]])
+    with pytest.raises(CorruptFileError, match=f"which has [42] at most.*found 'token {token}'"):
+        read_manifest(path)
+
+
 def test_infinity_in_the_config_stays_strict_json(tmp_path: Path) -> None:
     path = tmp_path / "manifest.json"
     limited = Manifest(
@@ -178,7 +195,7 @@ def test_lists_inside_are_checked(tmp_path: Path, changes: dict[str, Any], messa
 
 
 def test_what_the_model_read_and_computed_is_read_again(tmp_path: Path) -> None:
-    stretches = ((Stretch(row=0, first=4, count=8),), ())
+    stretches = ((Stretch(row=0, first=1, count=2),), (Stretch(row=0, first=3, count=1),))
     written = replace(MANIFEST, config_reads={"theta": ["model.rotary_emb"]}, stretches=stretches)
     write_manifest(tmp_path / "manifest.json", written)
     assert read_manifest(tmp_path / "manifest.json") == written
