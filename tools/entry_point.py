@@ -12,6 +12,7 @@ from typing import Any, Final, NoReturn
 import click
 
 from comparison.schema.errors import AccuracyToolsError, MissingPathError, TryAgainError
+from tools.early_end import early_end_told
 from tools.interrupts import INTERRUPTED, Interrupts
 from tools.memory_limit import fork_if_limited, is_want_of_memory, memory_message
 from tools.standard_streams import complain, prepare_streams
@@ -36,7 +37,8 @@ def run_command(command: click.Command) -> NoReturn:
     warnings.showwarning = _ShowsOnce()
     try:
         _enter_users_folder()
-        code = _invoke(command)
+        with early_end_told():
+            code = _invoke(command)
         sys.stdout.flush()
     except BaseException as error:  # the process ends here, whatever it was
         code = INTERRUPTED if interrupts.seen else _code_of(error)

@@ -53,6 +53,25 @@ def start(body: str, **streams: object) -> subprocess.Popen[str]:
     )
 
 
+@pytest.mark.parametrize("code", [0, 1, 75])
+def test_code_of_a_model_that_ends_the_process_is_no_verdict(code: int) -> None:
+    with start(f"import os\nprint('so far', flush=True)\nos._exit({code})") as process:
+        output, errors = process.communicate()
+    assert process.returncode == 2
+    assert output == "so far\n"
+    assert errors == f"error: code of the model or oracle ended the process: os._exit({code})\n"
+
+
+def test_a_forked_child_ends_as_it_likes() -> None:
+    body = (
+        "import os\nchild = os.fork()\nif child == 0:\n    os._exit(7)\n"
+        "return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])"
+    )
+    with start(body) as process:
+        _, errors = process.communicate()
+    assert (process.returncode, errors) == (7, "")
+
+
 @pytest.mark.parametrize("code", [0, 1, 2])
 def test_the_functions_own_code(monkeypatch: pytest.MonkeyPatch, code: int) -> None:
     assert run(monkeypatch, lambda: code) == code
