@@ -15,6 +15,10 @@ SLOW = tiny("gemma3_multimodal", "idefics3", "pixtral", "qwen2_5_vl", "llama-q4_
 # What docs/oracles.md says of each: not registered, for GPUs only, more than 24 GB, or a crash.
 NOT_ON_MAX = tiny("gemma3_multimodal", "idefics3", "internvl", "qwen2_5_vl", "llama-q4_0")
 
+# Where prints keep MAX from fusing what it fuses without them: the last digits move, and the
+# manifest says so.
+CHANGED_ON_MAX = {"tiny-random/olmo2": 1e-6}
+
 
 def cases(names: list[str], *, full: set[str]) -> list[Any]:
     marks = {name: [pytest.mark.full] if name in full else [] for name in names}
@@ -29,7 +33,7 @@ def test_torch(name: str, tmp_path: Path) -> None:
 @pytest.mark.full
 @pytest.mark.parametrize("name", cases([n for n in TINY if n not in NOT_ON_MAX], full=set()))
 def test_max(name: str, tmp_path: Path) -> None:
-    check_nothing_changes("max", name, tmp_path)
+    check_nothing_changes("max", name, tmp_path, most=CHANGED_ON_MAX.get(name, 0.0))
 
 
 @pytest.mark.parametrize("step", [0, 1])
