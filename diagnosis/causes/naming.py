@@ -10,12 +10,10 @@ import numpy as np
 from comparison.schema.diagnosis import Cause
 from diagnosis.causes.advice import ADVICE
 from diagnosis.causes.confidence import of_finding, share_of
-from diagnosis.causes.quantization import OF_SCALES
 from diagnosis.causes.region import Region
 from diagnosis.causes.search import Explanation, explain
 from diagnosis.causes.table import SIGNS, TRIALS
 from diagnosis.causes.trying import CANNOT_RUN, Finding
-from diagnosis.causes.weights import OF_ANOTHER
 from diagnosis.check import Check
 from diagnosis.checks import Checker
 
@@ -58,9 +56,10 @@ def _sought(
 
 
 def _is_disproved(found: Finding, ruled_out: Collection[str]) -> bool:
-    """Tell a change of a weight that is recorded as it was; code may still take another one."""
-    cause = "weights" if found.says.startswith(OF_SCALES) else found.cause
-    return cause in ruled_out and not found.says.startswith(OF_ANOTHER)
+    """Tell a change of a weight that is recorded as it was."""
+    if found.needs_other_weight is None:
+        return found.cause in ruled_out
+    return found.needs_other_weight and "weights" in ruled_out
 
 
 def _as_if(found: Finding, explanation: Explanation) -> Cause:

@@ -27,7 +27,6 @@ from diagnosis.causes.trial import FittedTrial, OutputTrial, Trial
 if TYPE_CHECKING:
     from diagnosis.causes.region import Region
 
-OF_SCALES = "has the wrong scales for "  # so begins what says that the stored weight is another
 _LEAST_TOKENS = 3  # for a factor a row to prove something
 _ROUND = 1e-3  # how near to a half, or to a power of two, a number has to be
 # Orders in which eight codes are packed into 32 bits, and their inverses.
@@ -223,10 +222,11 @@ def _scales_of_groups(linear: Linear, shape: tuple[int, ...]) -> Iterator[Trial]
         channel, at = wrong[0]
         yield OutputTrial(
             cause="quantization",
-            says=f"{OF_SCALES}{len(wrong)} groups of {group} inputs: output channel "
+            says=f"has the wrong scales for {len(wrong)} groups of {group} inputs: output channel "
             f"{channel} takes {factors[channel, at]:.4g} times that of group {at}",
             predict=_constant((linear.factor * predicted + linear.bias).reshape(shape)),
             numbers=int(factors.size),
+            needs_other_weight=True,
         )
 
 

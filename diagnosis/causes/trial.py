@@ -25,6 +25,8 @@ class RunTrial:
         change: in force while the module runs, in float64.
         expects: what the reference does, a phrase; empty where `says` tells it.
         numbers: how many numbers were taken from the candidate's own output.
+        needs_other_weight: whether it cannot be where both sides loaded the same weight; None where
+            the cause alone tells.
     """
 
     cause: str
@@ -32,6 +34,7 @@ class RunTrial:
     change: Change
     expects: str = ""
     numbers: int = 0
+    needs_other_weight: bool | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +48,7 @@ class FittedTrial:
         starts: where the search begins, the likeliest first.
         expects: as in RunTrial.
         neutral: the number that changes nothing; None where each one changes something.
+        needs_other_weight: as in RunTrial.
     """
 
     cause: str
@@ -53,6 +57,7 @@ class FittedTrial:
     starts: tuple[float, ...]
     expects: str = ""
     neutral: float | None = None
+    needs_other_weight: bool | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +71,7 @@ class OutputTrial:
         expects: as in RunTrial.
         numbers: how many numbers were taken from the candidate's own output.
         value: the number that `says` names; None where there is none.
+        needs_other_weight: as in RunTrial.
     """
 
     cause: str
@@ -74,6 +80,7 @@ class OutputTrial:
     expects: str = ""
     numbers: int = 0
     value: float | None = None
+    needs_other_weight: bool | None = None
 
 
 Trial = RunTrial | FittedTrial | OutputTrial

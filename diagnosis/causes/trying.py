@@ -34,6 +34,7 @@ class Finding:
         in_longest_row: as in Judged.
         value: the fitted number.
         change: makes the change again; None for one of the output.
+        needs_other_weight: as in RunTrial.
     """
 
     cause: str
@@ -45,6 +46,7 @@ class Finding:
     in_longest_row: bool = False
     value: float | None = None
     change: Change | None = None
+    needs_other_weight: bool | None = None
 
 
 def tried(region: Region, trial: Trial) -> Finding | None:
@@ -161,6 +163,7 @@ def finding_of(trial: Trial, judged: Judged, *, change: Change | None) -> Findin
         numbers=0,
         in_longest_row=judged.in_longest_row,
         change=change,
+        needs_other_weight=trial.needs_other_weight,
     )
 
 

@@ -19,7 +19,6 @@ from diagnosis.causes.trial import OutputTrial, RunTrial, Sign, Trial
 if TYPE_CHECKING:
     from diagnosis.causes.region import Region
 
-OF_ANOTHER = "computes with the "  # so begins what says that another module's weight is taken
 _FEW = 0.25  # share of channels; an edit of these is no other matrix
 _LEAST_TOKENS = 3  # for a fitted number to prove something
 _MOST_OTHERS = 64
@@ -91,8 +90,9 @@ def _of_others(region: Region) -> Iterator[Trial]:
         for other, weight in _alike(region, name, value)[:_MOST_OTHERS]:
             yield RunTrial(
                 cause="tied_weights" if _is_tie(region, other) else "weights",
-                says=f"{OF_ANOTHER}{name} of {other}",
+                says=f"computes with the {name} of {other}",
                 change=partial(with_parameter, module, name, weight.detach()),
+                needs_other_weight=False,  # code may take another module's
             )
     if len(own) > 1:
         yield from _of_other_modules(region, own)
@@ -106,10 +106,11 @@ def _of_other_modules(region: Region, own: Mapping[str, Any]) -> Iterator[Trial]
             values = [others[path].detach() for others in listed]
             yield RunTrial(
                 cause="weights",
-                says=f"{OF_ANOTHER}{' and '.join(own)} of {path}",
+                says=f"computes with the {' and '.join(own)} of {path}",
                 change=partial(
                     _with_parameters, region.module, dict(zip(own, values, strict=True))
                 ),
+                needs_other_weight=False,
             )
 
 

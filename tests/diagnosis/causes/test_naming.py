@@ -58,12 +58,12 @@ def test_equal_weights_are_not_to_blame_though_other_ones_give_the_values() -> N
         "gives what a module would that has rows of the weight times a factor; but the recorded "
         "weights are equal: look at what is done to the product with them"
     )
-    scales = replace(rows, cause="quantization", says="has the wrong scales for 2 groups")
+    scales = replace(rows, cause="quantization", needs_other_weight=True)
     assert named(replace(NOTHING, reproducing=(scales, rows)), ruled_out=ruled_out).id == "unknown"
     both = named(replace(NOTHING, reproducing=(rows, SCALE)), ruled_out=ruled_out)
     assert (both.id, both.alternatives) == ("scale", ())
     assert "nearest" not in named(replace(NOTHING, nearest=rows), ruled_out=ruled_out).evidence
-    other = replace(rows, says="computes with the weight of model.up")  # as its code may
+    other = replace(rows, needs_other_weight=False)  # as code takes that of another module
     assert named(replace(NOTHING, reproducing=(other,)), ruled_out=ruled_out).id == "weights"
 
 

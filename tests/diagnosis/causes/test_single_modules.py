@@ -253,7 +253,11 @@ def test_scales_of_groups() -> None:
     weight = module.weight.detach().numpy().copy()
     weight[4, 16:] *= 1.5
     region = linear_region(module, lambda _: inputs @ weight.T, inputs=inputs)
-    found = explained(region, list(quantization.trials(region)))
+    made = list(quantization.trials(region))
+    assert [trial.needs_other_weight for trial in made if "wrong scales for" in trial.says] == [
+        True
+    ]
+    found = explained(region, made)
     says = (
         "has the wrong scales for 1 groups of 16 inputs: output channel 4 takes 1.5 times that of "
         "group 1"

@@ -51,6 +51,8 @@ def test_other_weights_of_the_same_shape_are_tried() -> None:
         "computes with the weight and bias of model.up.1",
     } <= set(found)
     assert "has ones for weight, as where it was never loaded" not in found
+    for says, trial in found.items():  # code may take another module's weight: loading is no proof
+        assert trial.needs_other_weight is (False if says.startswith("computes") else None)
     own, other = model.up[0].weight, model.up[1]
     with found["computes with the weight and bias of model.up.1"].change():
         assert torch.equal(model.up[0].weight, other.weight)
