@@ -38,11 +38,26 @@ def diagnosis_lines(diagnosis: Diagnosis) -> Iterator[str]:
     yield from _calibration_lines(diagnosis)
     yield ""
     yield _coverage_line(diagnosis)
-    yield from (f"not checked: {printable(text)}" for text in diagnosis.missing[:_LISTED])
-    if len(diagnosis.missing) > _LISTED:
-        yield f"not checked: {len(diagnosis.missing) - _LISTED} more, see --json"
+    yield from _missing_lines(diagnosis.missing)
     yield from (f"note: {printable(note)}" for note in diagnosis.notes)
     yield from unpaired_summary(diagnosis.unpaired)
+
+
+def _missing_lines(missing: Sequence[str]) -> Iterator[str]:
+    """Say what was not checked; tensors of the same reason in one line."""
+    by_reason: dict[str, list[str]] = {}
+    for text in missing:
+        name, colon, reason = text.partition(": ")
+        by_reason.setdefault(reason if colon else text, []).append(name)
+    listed = list(by_reason.items())
+    for reason, names in listed[:_LISTED]:
+        more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+        yield f"not checked: {printable(names[0])}{more}" + (
+            f": {printable(reason)}" if reason != names[0] else ""
+        )
+    if len(listed) > _LISTED:
+        left = sum(len(names) for _, names in listed[_LISTED:])
+        yield f"not checked: {left} more, see --json"
 
 
 def _rest(items: Sequence[object]) -> Iterator[str]:

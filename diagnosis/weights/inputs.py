@@ -73,7 +73,7 @@ def weight_differences(weights: WeightComparison | None) -> Iterator[InputDiffer
         more = f" and {len(findings) - 1} more" if len(findings) > 1 else ""
         yield InputDifference(
             kind="weights",
-            what=f"{kind} weights",
+            what=str(kind),
             reference=f"{', '.join(first.reference)}{more}",
             candidate=f"{first.candidate or 'nowhere'}: {first.evidence}",
             decisive=False,

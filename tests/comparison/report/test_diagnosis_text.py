@@ -196,6 +196,17 @@ def test_inputs_choices_and_what_is_harmless() -> None:
     ]
 
 
+def test_what_was_not_checked_for_one_reason_is_one_line() -> None:
+    odd = "its value is of another shape in each row"
+    found = diagnosis(
+        missing=(*(f"layers.{n}.attn-output_1: {odd}" for n in range(30)), "x: no number: NaN")
+    )
+    assert [line for line in diagnosis_lines(found) if "not checked" in line] == [
+        f"not checked: layers.0.attn-output_1 and 29 more: {odd}",
+        "not checked: x: no number: NaN",
+    ]
+
+
 @pytest.mark.parametrize(
     ("kind", "item"),
     [
