@@ -187,7 +187,7 @@ def test_unlike_weights_alone_make_no_verdict(tmp_path: Path) -> None:
     found = diff_models(model, str(tmp_path / "candidate"))
     assert found.verdict is Judgement.AGREE
     (difference,) = found.inputs
-    assert (difference.kind, difference.what) == ("weights", "permuted rows weights")
+    assert (difference.kind, difference.what) == ("weights", "permuted rows")
     assert difference.reference.endswith("self_attn.q_proj.weight and 5 more")
 
 
@@ -199,7 +199,7 @@ def test_two_dumps_compare_their_weights(tmp_path: Path) -> None:
     candidate = dump_module(model, inputs, tmp_path / "candidate")
     found = diagnose_dumps(reference, candidate)
     assert found.verdict is Judgement.DIVERGE
-    assert [item.what for item in found.inputs] == ["transposed weights"]
+    assert [item.what for item in found.inputs] == ["transposed"]
 
 
 def test_a_damaged_record_of_weights_is_an_error(tmp_path: Path) -> None:
