@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from comparison.schema.diagnosis import Diagnosis
 from comparison.schema.errors import BadInputError
+from comparison.store.mapping_guard import mappings_guarded
 from diagnosis.candidates_ahead import candidates_ahead
 from diagnosis.diff_options import DiffOptions
 from diagnosis.fma_check import require_max
@@ -85,6 +86,9 @@ def diff_sides(
 
     Returns:
         The candidate's diagnosis; of several, one that joins theirs.
+
+    Raises:
+        CorruptFileError: a file of a dump became shorter while it was read.
     """
     _require_unlike(candidates)
     if options.check_fma:
@@ -95,6 +99,7 @@ def diff_sides(
     if options.audit_config:
         options = replace(options, run=replace(options.run, watch_config=True))
     with ExitStack() as stack:
+        stack.enter_context(mappings_guarded())  # dumps that others write to
         folder = options.output or Path(stack.enter_context(TemporaryDirectory(prefix="diff-")))
         names = [f"candidate{number}" for number in range(1, len(candidates) + 1)]
         names = ["candidate"] if len(candidates) == 1 else names

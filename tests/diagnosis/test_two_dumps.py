@@ -1,20 +1,26 @@
 """Two dumps without a model: the jump of the whole error."""
 
 import copy
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 
 from comparison.numerics.dtypes import Array
 from comparison.schema.diagnosis import Diagnosis, Judgement
-from comparison.store.dump import open_dump
+from comparison.schema.errors import CorruptFileError
+from comparison.store.dump import Dump, open_dump
 from comparison.store.manifest_file import write_manifest
+from diagnosis import side_finding
+from diagnosis.diff_models import DiffOptions, diff_sides
 from diagnosis.module_dump import ModuleInputs, dump_module
+from diagnosis.sides import DumpSide
 from diagnosis.two_dumps import diagnose_dumps
-from tests.comparison.dumps import make_manifest, numbers, write_step
+from tests.comparison.dumps import make_manifest, numbers, write_dump, write_step
 from tests.test_common.tiny_models import ROWS, tiny_llama
 
 INPUTS = ModuleInputs.of(ROWS, num_steps=2, encoder=False)
@@ -123,3 +129,24 @@ def test_numbers_that_only_one_side_lacks_are_a_jump(tmp_path: Path) -> None:
     found = by_hand(tmp_path, right, wrong)
     assert [guilty.module for guilty in found.guilty] == ["model.layers.7"]  # its caller's
     assert found.guilty[0].local_error == float("inf")
+
+
+def test_a_dump_that_is_cut_while_it_is_read_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tensors = {"model-output": numbers(3, 300, 400)}  # too large to be copied
+    for side in ("a", "b"):
+        write_dump(tmp_path / side, [tensors])
+    (file,) = (tmp_path / "b").rglob("model-output*")
+
+    def diagnosed_and_cut(*dumps: Dump, **options: Any) -> Diagnosis:
+        found = diagnose_dumps(*dumps, **options)
+        array = dumps[1].read(dumps[1].entries[0])
+        os.truncate(file, 0)
+        assert array[-1, -1, -1] == 0
+        return found
+
+    monkeypatch.setattr(side_finding, "diagnose_dumps", diagnosed_and_cut)
+    sides = DumpSide(path=tmp_path / "a"), [DumpSide(path=tmp_path / "b")]
+    with pytest.raises(CorruptFileError, match=r"model-output.*became shorter while it was read"):
+        diff_sides(*sides, DiffOptions())
