@@ -9,7 +9,7 @@ import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from itertools import pairwise, takewhile
 
 import numpy as np
 
@@ -324,8 +324,9 @@ def joined_chunks(dump: Dump) -> Dump:
         return dump
     lengths = [len(row.token_ids) for row in found.manifest.rows]
     steps = found.manifest.stretches
-    count = sum(all(s.first < lengths[s.row] for s in step) for step in steps)
-    prompt = steps[:count]
+    leading = takewhile(lambda step: all(s.first < lengths[s.row] for s in step), steps)
+    prompt = _without_empty_end(tuple(leading))
+    count = len(prompt)
     of_prompt = _by_row(prompt)
     joined = tuple(_in_one(of_prompt.get(row, ())) for row in range(len(lengths)))
     if not count or any(stretch is None for stretch in joined):
@@ -360,6 +361,12 @@ def joined_chunks(dump: Dump) -> Dump:
     )
 
 
+def _without_empty_end(steps: tuple[Step, ...]) -> tuple[Step, ...]:
+    while steps and not steps[-1]:
+        steps = steps[:-1]
+    return steps
+
+
 def skipped_tokens(dump: Dump) -> tuple[int, ...]:
     """Return how many tokens at each row's start the joined prompt lacks; empty for none."""
     if not isinstance(dump, JoinedDump) or dump.manifest is None:
@@ -381,6 +388,8 @@ def _laid_out(pieces: Sequence[tuple[int, Array]], dump: JoinedDump) -> Array:
     lengths = tuple(len(row.token_ids) for row in dump.manifest.rows)
     parts = []
     for step, array in pieces:
+        if not dump.steps[step]:  # it computed nothing
+            continue
         layout = Layout(
             padding=dump.manifest.padding, lengths=lengths, step=step, stretches=dump.steps[step]
         )

@@ -21,7 +21,7 @@ from comparison.align.shards import sizes_on_rank
 from comparison.align.structure import Placed
 from comparison.align.token_rows import TokenRow, Wanted, token_rows
 from comparison.numerics.dtypes import Array
-from comparison.schema.errors import BadInputError, CorruptFileError
+from comparison.schema.errors import BadInputError, CorruptFileError, MissingPathError
 from comparison.schema.tensor_entry import TensorEntry
 from comparison.store.dump import Dump
 from diagnosis.dump_layout import layout_of
@@ -139,14 +139,14 @@ class CandidateTensors:
         """Return the candidate's values of one of the reference's tensors.
 
         Why there are none for a tensor that has a counterpart is kept in `unusable`, and
-        in `unreadable` as well where its file is damaged.
+        in `unreadable` as well where its file is damaged, or gone by now.
         """
         pairs = self._pairs.get(name)
         if not pairs:
             return None
         try:
             return self._joined(name, pairs)
-        except CorruptFileError as error:
+        except (CorruptFileError, MissingPathError) as error:
             self.unreadable[name] = self.unusable[name] = str(error)
             return None
         except _MisshapenError as error:

@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from comparison.schema.tensor_names import parse_tensor_name
+from comparison.schema.tensor_names import parse_tensor_name, path_number
 
 _ROOT = "model"
 # Behind the name of a module: nothing, or what an engine puts there.
@@ -169,8 +169,11 @@ def _layers(modules: Collection[str]) -> Iterator[Layer]:
     found: dict[str, set[int]] = {}
     for module in modules:
         parts = module.split(".")
-        place = next((at for at, part in enumerate(parts) if at > 0 and part.isdecimal()), None)
-        if place is not None:
-            found.setdefault(".".join(parts[:place]), set()).add(int(parts[place]))
+        numbers = ((at, path_number(part)) for at, part in enumerate(parts))
+        place, number = next(
+            ((at, number) for at, number in numbers if at > 0 and number is not None), (0, 0)
+        )
+        if place:
+            found.setdefault(".".join(parts[:place]), set()).add(number)
     for stack, indices in found.items():
         yield from (Layer(stack=stack, index=index) for index in sorted(indices))

@@ -29,6 +29,7 @@ from comparison.store.regular_file import read_regular
 
 _LARGEST_FILE = 64 << 20
 _SHOWN = 5
+_LONGEST_NAME = 200  # that is shown as a whole
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,26 +196,31 @@ def entries_by_name(entries: Sequence[TensorEntry]) -> dict[str, Places]:
 
 
 def _check(names: NameMap, mine: Mapping[str, Places], theirs: Mapping[str, Places]) -> None:
-    problems = []
+    unknown: list[tuple[str, str, Mapping[str, Places]]] = []
     for name, item in names.items():
-        unknown = [part for part in (name, *item.parts) if part not in mine]
-        problems += [f"the reference has no {part}{_nearest(part, mine)}" for part in unknown]
+        unknown += [("reference", part, mine) for part in (name, *item.parts) if part not in mine]
         if item.candidate not in theirs:
-            problems.append(
-                f"the candidate has no {item.candidate}{_nearest(item.candidate, theirs)}"
-            )
-    if problems:
-        raise BadInputError(f"the map names tensors that do not exist: {_listed(problems)}")
+            unknown.append(("candidate", item.candidate, theirs))
+    if unknown:
+        shown = [
+            f"the {side} has no {_with_nearest(name, known)}"
+            for side, name, known in unknown[:_SHOWN]
+        ]
+        raise BadInputError(
+            f"the map names tensors that do not exist: {_listed(shown, len(unknown))}"
+        )
 
 
-def _listed(problems: Sequence[str]) -> str:
-    more = len(problems) - _SHOWN
+def _listed(problems: Sequence[str], count: int | None = None) -> str:
+    """Join the first problems, and count the others."""
+    more = (len(problems) if count is None else count) - _SHOWN
     return "; ".join(problems[:_SHOWN]) + (f"; and {more} more" if more > 0 else "")
 
 
-def _nearest(name: str, known: Mapping[str, Places]) -> str:
-    near = difflib.get_close_matches(name, known, n=1)
-    return f" (nearest: {near[0]})" if near else ""
+def _with_nearest(name: str, known: Mapping[str, Places]) -> str:
+    near = difflib.get_close_matches(name[:_LONGEST_NAME], known, n=1)
+    shown = f"{name:.{_LONGEST_NAME}}"
+    return f"{shown} (nearest: {near[0]:.{_LONGEST_NAME}})" if near else shown
 
 
 def _pairs(

@@ -20,6 +20,7 @@ from diagnosis.finding import Finding
 from diagnosis.fma_check import with_fma_note
 from diagnosis.given_inputs import given_differences, pictures_of, require_pictures
 from diagnosis.inputs import require_one_model
+from diagnosis.kept_options import kept_layers, kept_overrides
 from diagnosis.reference_cache import age_text
 from diagnosis.replay.reference_calls import calls_of_manifest
 from diagnosis.replay.reference_model import ENCODER_TASK, build_reference
@@ -252,12 +253,11 @@ def _what_was_run(
     if name is None:
         return None
     oracle, _ = oracle_of(EngineSide(engine="torch", oracle=name), options.run)
-    kept = {} if manifest is None else manifest.options
     return oracle, DebugOptions(
         pipeline=name,
         framework="torch",
-        num_hidden_layers=kept.get("num_hidden_layers", options.run.num_hidden_layers),
-        hf_config_overrides=kept.get("hf_config_overrides", options.run.hf_config_overrides),
+        num_hidden_layers=kept_layers(right.dump, options.run),
+        hf_config_overrides=kept_overrides(right.dump, options.run),
         # Not what the manifest says of it: a dump allows nothing.
         trust_remote_code=options.run.trust_remote_code,
         stream=options.stream_reference,

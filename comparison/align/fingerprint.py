@@ -16,6 +16,7 @@ from comparison.numerics.dtypes import Array
 
 _DIRECTIONS = 16
 _MOST_POSITIONS = 64  # of a row; more say no more
+_MOST_VALUES = 1 << 18  # of a position: the logits of the largest vocabularies
 _TINY = 1e-30
 _ROUNDING = 1e-12  # of a projection, relative to the greatest
 
@@ -60,10 +61,13 @@ def fingerprint(positions: Array, values: Array) -> Fingerprint:
 
     Args:
         positions: token positions, int64 [n].
-        values: [n, ...], any dtype; a complex value is two, its real and imaginary part.
+        values: [n, ...], any dtype; a complex value is two, its real and imaginary part. Of more
+            than 2^18 values a position the first ones count.
     """
     kept = slice(0, _MOST_POSITIONS)
     plain = np.asarray(values[kept])
+    if plain.ndim > 0 and plain.size > _MOST_VALUES * len(plain):
+        plain = plain.reshape(len(plain), -1)[:, :_MOST_VALUES]
     if plain.dtype.kind == "c":
         plain = np.stack([plain.real, plain.imag], axis=-1)
     flat = plain.astype(np.float64).reshape(len(positions[kept]), -1)
@@ -87,6 +91,6 @@ def likeness(left: Fingerprint, right: Fingerprint) -> Likeness | None:
     )
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=16)
 def _directions(size: int) -> Array:
     return np.asarray(directions(size, _DIRECTIONS).T / np.sqrt(_DIRECTIONS))

@@ -11,7 +11,7 @@ from comparison.align.fused import FusedPart
 from comparison.align.pairing import Pairing, PlannedPair
 from comparison.schema.tensor_entry import TensorEntry
 
-_LAYER = re.compile(r"^(?P<stack>.*?\.)(?P<number>\d+)(?P<rest>[.\-(].*)$", re.DOTALL)
+_LAYER = re.compile(r"^(?P<stack>.*?\.)(?P<number>[0-9]{1,9})(?P<rest>[.\-(].*)$", re.DOTALL)
 Place = tuple[int | None, int, str]
 
 

@@ -342,8 +342,9 @@ def _match_calls(
     """
     if not reference or not candidate:
         return
+    there = set(candidate)
     if by_number:
-        yield from (((call, call), "") for call in reference if call in candidate)
+        yield from (((call, call), "") for call in reference if call in there)
     elif len(reference) == len(candidate):
         for calls in zip(reference, candidate, strict=True):
             yield calls, ""
@@ -355,7 +356,7 @@ def _match_calls(
         yield (reference[-1], candidate[0]), note
     else:
         for call in reference:
-            if call in candidate:
+            if call in there:
                 yield (call, call), f"call {call} of {len(reference)} and of {len(candidate)}"
 
 

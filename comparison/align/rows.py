@@ -8,6 +8,7 @@ leading dimensions of 1. Legend: B rows, S sequence with padding, N heads, D hea
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 from comparison.numerics.blocks import Block
 from comparison.numerics.dtypes import Array
@@ -162,6 +163,8 @@ def _without(rows: _Rows, other: Layout, own: Layout) -> _Rows:
     if not other.skipped or own.step or not rows.whole_rows:
         return rows
     have = own.skipped or (0,) * len(own.lengths)
+    if not len(other.skipped) == len(have) == len(rows.rows):
+        return rows  # other batches, which do not fit each other anyway
     lost = [max(theirs - mine, 0) for theirs, mine in zip(other.skipped, have, strict=True)]
     cut = tuple(row[first:] for row, first in zip(rows.rows, lost, strict=True))
     return _Rows(rows=cut, source=f"{rows.source} without what was cached", whole_rows=True)
@@ -197,8 +200,8 @@ def _ragged_readings(array: Array, lengths: tuple[int, ...], source: str) -> Ite
     """Cut the rows out of [tokens, ...]; Transformers models on vLLM have [1, tokens, ...]."""
     flat = array[0] if array.shape[:2] == (1, sum(lengths)) else array
     if flat.shape[0] == sum(lengths):
-        starts = [sum(lengths[:row]) for row in range(len(lengths))]
-        rows = tuple(flat[start : start + n] for start, n in zip(starts, lengths, strict=True))
+        ends = accumulate(lengths)
+        rows = tuple(flat[end - n : end] for end, n in zip(ends, lengths, strict=True))
         yield _Rows(rows=rows, source=source)
 
 
@@ -240,7 +243,8 @@ def _join(left: _Rows, right: _Rows, *, last: bool) -> Aligned:
             reference, candidate = reference[-1:], candidate[-1:]
         if left.trailing != right.trailing:
             candidate = candidate.reshape(candidate.shape[0], *left.trailing)
-        blocks.append(Block(reference=reference, candidate=candidate, origin=origin))
+        if reference.shape[0] or not blocks:
+            blocks.append(Block(reference=reference, candidate=candidate, origin=origin))
         origin += reference.shape[0]
     return Aligned(
         blocks=tuple(blocks),

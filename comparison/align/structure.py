@@ -16,7 +16,7 @@ import numpy as np
 from comparison.align.fingerprint import Fingerprint, Likeness, likeness
 from comparison.align.roles import role_score, roles_of
 from comparison.numerics.dtypes import Array
-from comparison.schema.tensor_names import parse_tensor_name
+from comparison.schema.tensor_names import parse_tensor_name, path_number
 
 _SAME = 1e-2  # relative distance of tensors that are taken for the same
 _PROVEN = 3.0  # the score of equal values
@@ -138,7 +138,8 @@ def indices_of(name: str) -> Indices:
     """Return the numbers in a module's path, `layers.3.experts.7` as (3, 7)."""
     parsed = parse_tensor_name(name)
     module = name if parsed is None else parsed.module
-    return tuple(int(part) for part in module.split(".") if part.isdigit())
+    numbers = map(path_number, module.split("."))
+    return tuple(number for number in numbers if number is not None)
 
 
 def _by_layer(tensors: Sequence[Placed]) -> dict[Indices, list[Placed]]:
@@ -150,7 +151,7 @@ def _by_layer(tensors: Sequence[Placed]) -> dict[Indices, list[Placed]]:
     return dict(groups)
 
 
-_NUMBER = re.compile(r"(?<=\.)\d+(?=[.\-(])")
+_NUMBER = re.compile(r"(?<=\.)[0-9]+(?=[.\-(])")
 
 
 def _template(name: str) -> str:

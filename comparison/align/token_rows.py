@@ -105,6 +105,8 @@ def stretch_readings(
         layout: of the dump.
         stretches: what the step computed.
     """
+    if not stretches:  # a step that computed nothing
+        return
     counts = [stretch.count for stretch in stretches]
     flat = array[0] if array.ndim > 1 and array.shape[:2] == (1, sum(counts)) else array
     if flat.shape[0] == sum(counts):

@@ -59,6 +59,15 @@ def parse_tensor_name(name: str) -> TensorName | None:
     )
 
 
+def path_number(part: str) -> int | None:
+    """Read a part of a module's path as a number, such as the 3 of `layers.3`.
+
+    Returns:
+        None for what is none, or is longer than any that counts layers.
+    """
+    return int(part) if part.isascii() and part.isdecimal() and len(part) < 10 else None
+
+
 def operation_name(module: str, number: int, op: str) -> str:
     """Name an operation below a module.
 

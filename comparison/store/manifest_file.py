@@ -25,6 +25,7 @@ from comparison.store.json_fields import JsonFields, read_json
 MANIFEST_NAME = "manifest.json"
 # More than any run has, and few enough to list.
 _MOST_STEPS = 1_000_000
+_LONGEST_KEY = 1000
 _MOST_LEVELS = 60  # of a configuration in a configuration
 
 
@@ -91,10 +92,20 @@ def _manifest(fields: JsonFields) -> Manifest:
 
 
 def _free_object(fields: JsonFields, key: str) -> dict[str, Any]:
-    """Return an object of any JSON values, nested no deeper than what walks through it later."""
+    """Return an object of any JSON values, nested no deeper than what walks through it later.
+
+    What does joins the keys on the way to each value, so that these are of bounded length too.
+    """
     value: dict[str, Any] = fields.take(key, dict, {})
     level: list[Any] = [value]
     for _ in range(_MOST_LEVELS):
+        longest = max(
+            (len(name) for whole in level if isinstance(whole, dict) for name in whole), default=0
+        )
+        if longest > _LONGEST_KEY:
+            raise fields.error(
+                f"keys of at most {_LONGEST_KEY} characters in {key!r}", f"one of {longest}"
+            )
         level = [part for whole in level for part in _parts(whole)]
     if level:
         raise fields.error(f"at most {_MOST_LEVELS} levels in {key!r}", "more")

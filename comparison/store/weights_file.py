@@ -38,6 +38,7 @@ WEIGHTS_NAME = "weights.safetensors"
 _VERSION = 1
 _KEY = "weights"
 _MAX_RANK = 64
+_MOST_MATRICES = 1 << 16  # in a stack; with no values in them, no file is too small for them
 
 
 def write_weights(path: Path, record: WeightRecord) -> None:
@@ -182,6 +183,8 @@ def _weight(path: Path, number: int, entry: Any, stored: Mapping[str, Any]) -> W
     if not unreadable and dtype not in SKETCHED_DTYPES:
         raise _corrupt(path, f"a dtype of {', '.join(SKETCHED_DTYPES)} of {name!r:.200}", dtype)
     stack, rows, columns = matrix_shape(tuple(shape))
+    if stack > _MOST_MATRICES:
+        raise _corrupt(path, f"a stack of at most {_MOST_MATRICES} in {name!r:.200}", stack)
     sized = {"rows": (stack, rows)} | ({"columns": (stack, columns)} if len(shape) > 1 else {})
     sketch = {
         key: None if unreadable else _sketch(path, f"{number}.{key}", size, stored)
@@ -205,7 +208,7 @@ def _sketch(path: Path, key: str, size: tuple[int, int], stored: Mapping[str, An
     if there is None or there.shape != size or there.dtype != "float64":
         found = "none" if there is None else f"{there.dtype} {list(there.shape)}"
         raise _corrupt(path, f"{key} of float64 {list(size)}", found)
-    return np.array(read_safetensors_tensor(path, key))
+    return read_safetensors_tensor(path, key)
 
 
 def _corrupt(path: Path, expected: str, found: object) -> CorruptFileError:

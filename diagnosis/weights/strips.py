@@ -17,6 +17,7 @@ from comparison.numerics.weight_record import WeightSketch
 from diagnosis.weights.slack import slack_of_each
 
 EXACT = 1e-9  # relative; what the order of a sum in float64 makes of equal values
+_MOST_LOOKED_AT = 100_000_000  # elements; a second or two
 _ALIKE = 0.9  # correlation; rounding leaves that of values which are not all the same
 
 
@@ -86,7 +87,7 @@ def strips_of(weight: WeightSketch) -> Iterator[Strip]:
     _, rows, columns = weight.matrix
     lines = ((weight.rows, True, columns), (weight.columns, False, rows))
     for values, is_rows, length in lines:
-        if values is None:
+        if values is None or not values.size:
             continue
         for number, line in enumerate(values):
             yield Strip(
@@ -216,9 +217,16 @@ def _both_odd(left: Array, right: Array) -> Array:
 
 
 def _starts(values: Array, line: Array, slack: Array) -> Array:
-    """Give the places where a line has values one behind the other, but for rounding."""
+    """Give the places where a line has values one behind the other, but for rounding.
+
+    None where values that come again and again, such as zeros, leave too many places to look at.
+    """
     starts = np.arange(max(len(line) - len(values) + 1, 0))
+    looked_at = 0
     for index, value in enumerate(values):
+        looked_at += starts.size
+        if looked_at > _MOST_LOOKED_AT:
+            return starts[:0]
         if not starts.size:
             break
         here = line[starts + index]

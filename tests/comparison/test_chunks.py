@@ -21,6 +21,7 @@ from tests.comparison.dumps import make_manifest, numbers, write_step
 IDS = [5, 9, 2, 33, 41, 7, 60, 22]
 HIDDEN = numbers(9, 4)  # of the prompt and of one generated token
 NAME = "model.layers.0-output"
+EXACT = Tolerance(rtol=0.0, atol=0.0)
 Given = tuple[Sequence[Sequence[int]] | None, Sequence[Sequence[int]] | None]
 
 
@@ -247,6 +248,17 @@ def test_a_whole_prompt_is_compared_with_one_in_chunks(tmp_path: Path) -> None:
     wrong[1][NAME] = wrong[1][NAME] + np.float32(1)
     dump(tmp_path / "wrong", wrong)
     assert compare(tmp_path / "whole", tmp_path / "wrong", options).verdict is Verdict.DIFFER
+
+
+def test_a_step_that_computed_nothing_is_no_part_of_the_prompt(tmp_path: Path) -> None:
+    told = ((Stretch(row=0, first=0, count=3),), (), (Stretch(row=0, first=3, count=5),))
+    parts = [step(None, None, part) for part in (HIDDEN[:3], HIDDEN[:0], HIDDEN[3:8])]
+    odd = dump(tmp_path / "a", parts)
+    manifest = read_manifest(odd.path / "manifest.json")
+    write_manifest(odd.path / "manifest.json", replace(manifest, stretches=told))
+    whole = dump(tmp_path / "b", [step(None, None, HIDDEN[:8])])
+    for sides in ((odd.path, odd.path), (odd.path, whole.path), (whole.path, odd.path)):
+        assert compare(*sides, CompareOptions(tolerance=EXACT)).verdict is Verdict.AGREE
 
 
 def test_long_prompts_of_one_token_are_placed_at_once(tmp_path: Path) -> None:

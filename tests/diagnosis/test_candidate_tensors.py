@@ -142,6 +142,10 @@ def test_damaged_files_and_what_has_no_counterpart(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-3])
     assert found.pinned("model.norm-output") is None
     assert found.unreadable["model.norm-output"].startswith(f"{path}: expected")
+    gone = CandidateTensors(dump, reference, engine="torch", place=lambda: [])
+    path.unlink()
+    assert gone.pinned("model.norm-output") is None
+    assert "found nothing" in gone.unreadable["model.norm-output"]
 
 
 def test_inputs_without_tokens_are_held_as_a_whole(tmp_path: Path) -> None:

@@ -1,8 +1,10 @@
 """Pairs that a user gives."""
 
+import difflib
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -66,6 +68,24 @@ def test_names_that_do_not_exist_are_all_named_with_the_nearest() -> None:
         with_map(PAIRING, names, REFERENCE, CANDIDATE)
     assert "the reference has no model.bb-output (nearest: model.b-output)" in str(error.value)
     assert "the candidate has no net.w-output (nearest: net.x-output)" in str(error.value)
+
+
+def test_of_many_names_that_do_not_exist_a_few_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    nearest = difflib.get_close_matches
+
+    def counted(name: str, *known: Any, **options: Any) -> list[str]:
+        asked.append(name)
+        return nearest(name, *known, **options)
+
+    monkeypatch.setattr(difflib, "get_close_matches", counted)
+    names = {
+        f"{'x' * 100_000}{n}": Counterpart(candidate=f"z{n}", parts=(f"y{n}",)) for n in range(40)
+    }
+    with pytest.raises(BadInputError, match="and 115 more") as error:
+        with_map(PAIRING, names, REFERENCE, CANDIDATE)
+    assert len(asked) == 5
+    assert len(str(error.value)) < 2000
 
 
 def test_a_map_in_python_names_no_tensor_twice_either() -> None:

@@ -1,5 +1,6 @@
 """Weights of two sides held against each other: what differs, and what is only kept otherwise."""
 
+import time
 from collections.abc import Mapping
 
 import ml_dtypes
@@ -7,10 +8,11 @@ import numpy as np
 import pytest
 
 from comparison.numerics.dtypes import Array
-from comparison.numerics.weight_record import WeightRecord
+from comparison.numerics.weight_record import WeightRecord, WeightSketch
 from comparison.numerics.weight_sketch import sketch_weight
 from diagnosis.weights.compare import compare_weights, weight_findings
 from diagnosis.weights.finding import WeightComparison, WeightFinding, WeightKind
+from diagnosis.weights.strips import strips_of
 
 HIDDEN, HEADS, KV_HEADS, HEAD, MLP, VOCAB = 32, 4, 2, 8, 48, 70
 ATTENTION = "model.model.layers.{n}.self_attn."
@@ -431,3 +433,17 @@ def test_what_is_no_number_on_one_side_only_is_counted() -> None:
     assert _only(model, {**model, up: changed}).evidence == (
         "1 of 48 rows hold what is no number, or infinite, on one side only, the first is 4"
     )
+
+
+def test_a_stack_of_nothing_has_no_strips() -> None:
+    empty = np.zeros((1 << 40, 0))
+    weight = WeightSketch(
+        name="w", dtype="float32", shape=(1 << 40, 0, 0), rows=empty, columns=empty
+    )
+    assert list(strips_of(weight)) == []
+
+
+def test_long_vectors_of_zeros_are_not_looked_for_at_every_place() -> None:
+    begin = time.process_time()
+    _compared({"a": np.zeros(60_000, "f4")}, {"b": np.zeros(120_000, "f4")})
+    assert time.process_time() - begin < 5

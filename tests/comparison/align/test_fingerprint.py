@@ -1,5 +1,7 @@
 """What a projection of values tells."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 
@@ -56,3 +58,18 @@ def test_constants(size: int) -> None:
     changed[4, -1] += 1e-6
     assert not fingerprint(TOKENS, changed).is_constant
     assert not fingerprint(TOKENS[:1], np.ones((1, size))).is_constant  # of one, it says nothing
+
+
+def test_of_very_wide_positions_the_first_values_count() -> None:
+    values = np.zeros((3, 1 << 19), np.uint8)
+    values[:, ::7] = 3
+    before = fingerprint(np.arange(3), values)
+    tracemalloc.start()
+    values[:, 1 << 18 :] = 9
+    after = fingerprint(np.arange(3), values.reshape(3, 2, -1))
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    np.testing.assert_array_equal(before.values, after.values)
+    assert peak < 3 * 8 * (1 << 18) + (1 << 20)
+    values[1, 5] = 200
+    assert not np.array_equal(fingerprint(np.arange(3), values).values, after.values)

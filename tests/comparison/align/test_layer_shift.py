@@ -14,6 +14,7 @@ from comparison.align.layer_shift import (
     unmatched_layers,
 )
 from comparison.align.pairing import Listing, Pairing, PlannedPair, pair_tensors
+from comparison.align.structure import indices_of
 from comparison.schema.tensor_entry import TensorEntry
 
 
@@ -122,3 +123,13 @@ def test_words(sizes: tuple[int, int], layer: int, said: str) -> None:
     layers = shifted_from(stack, layer)
     assert len(layers) == min(sizes)
     assert sorted(layers.values()) == list(layers.values())
+
+
+@pytest.mark.parametrize("number", ["9" * 5000, "\u00b2", "\u0663"])
+def test_what_is_no_number_of_a_layer_is_passed_over(number: str) -> None:
+    mine, theirs = (
+        model(range(2)),
+        (*model(range(2)), *entries([f"model.layers.{number}.x-output"])),
+    )
+    assert uneven_stack(paired(mine, theirs), mine, theirs) is None
+    assert indices_of(f"model.layers.3.experts.{number}.up-output") == (3,)

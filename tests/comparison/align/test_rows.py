@@ -1,5 +1,7 @@
 """Padded batches against ragged rows, always with two lengths."""
 
+import time
+
 import numpy as np
 import pytest
 
@@ -271,3 +273,24 @@ def test_what_one_side_had_cached_is_left_out_of_the_other() -> None:
 def test_batches_of_unlike_numbers_of_rows_do_not_fit() -> None:
     left, right = layout(Padding.RAGGED), layout(Padding.RAGGED, lengths=(12, 5, 9))
     assert isinstance(align(numbers(21, 4), numbers(26, 4), left, right), ShapeDiffers)
+    cached = [
+        Layout(padding=Padding.RAGGED, lengths=lengths, step=0, skipped=(1,) * len(lengths))
+        for lengths in ((12, 9), (20,))
+    ]
+    for sides in (cached, cached[::-1]):
+        assert isinstance(align(numbers(19, 4), numbers(19, 4), *sides), Aligned | ShapeDiffers)
+        assert isinstance(align(numbers(19, 4), numbers(18, 4), *sides), ShapeDiffers)
+
+
+def test_a_batch_of_very_many_rows_is_cut_at_once() -> None:
+    many = layout(Padding.RAGGED, lengths=(1,) * 30_000)
+    begin = time.process_time()
+    assert_equal_sides(
+        align(
+            numbers(30_000, 2),
+            numbers(30_000, 2),
+            many,
+            layout(Padding.RIGHT, lengths=(1,) * 30_000),
+        )
+    )
+    assert time.process_time() - begin < 2

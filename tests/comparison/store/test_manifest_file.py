@@ -81,6 +81,13 @@ def test_no_step_computes_tokens_that_the_row_does_not_have(
         read_manifest(path)
 
 
+@pytest.mark.parametrize("key", ["config", "options"])
+def test_long_keys_of_a_configuration_are_refused(tmp_path: Path, key: str) -> None:
+    path = changed(tmp_path, **{key: {"a": [{"k" * 1001: {}}]}})
+    with pytest.raises(CorruptFileError, match=f"keys of at most 1000 characters in '{key}'"):
+        read_manifest(path)
+
+
 def test_infinity_in_the_config_stays_strict_json(tmp_path: Path) -> None:
     path = tmp_path / "manifest.json"
     limited = Manifest(

@@ -120,6 +120,7 @@ def test_a_file_made_by_hand_is_read(tmp_path: Path) -> None:
         (_table(_entry(shape=[2, -3])), _GOOD, "sizes as shape"),
         (_table(_entry(shape=[2, True])), _GOOD, "sizes as shape"),
         (_table(_entry(shape=[1] * 100)), _GOOD, "at most 64 dimensions"),
+        (_table(_entry(shape=[1 << 34, 0, 0])), {}, "a stack of at most 65536 in 'a'"),
         (_table(_entry(shape=[2, 10**30])), _GOOD, "0.columns of float64"),
         (_table(_entry(shape=[3, 3])), _GOOD, "0.rows of float64 [1, 3], found float64 [1, 2]"),
         (_table(_entry()), {"n0_rows": (1, 2)}, "0.columns of float64 [1, 3], found none"),
