@@ -4,6 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -123,8 +124,8 @@ class TraceValueReader:
             text = value[name]
             if not isinstance(text, str):
                 self.refuse(f"a text as {name} of {where}", kind_in_words(text))
-            numbers = numbers_in(text)
-            if numbers is not None and len(numbers) == 1:  # none of complex numbers
+            numbers = list(islice(numbers_in(text) or (), 2))
+            if len(numbers) == 1:  # none of complex numbers
                 yield name, numbers[0]
 
     def _content(

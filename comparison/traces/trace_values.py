@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import zip_longest
 
-import numpy as np
-
-from comparison.numerics.dtypes import Array, Kind, dtype_name, kind_of, widen_into
+from comparison.numerics.dtypes import Array, dtype_name
 from comparison.numerics.metrics import measure
 from comparison.schema.outcome import Compared, Judged, KindDiffers, Metrics, Shape, ShapeDiffers
 from comparison.schema.tolerance import Tolerance
 from comparison.traces.shown_numbers import ShownNumber, numbers_in
 from comparison.traces.traced_call import TracedTensor, TracedValue
-
-_MOST_SHOWN = 10_000  # ten times what torch prints as a whole by default
-# Sums of such numbers, as in a mask, or of their squares are infinite in float32, not here.
-_OVERFLOWS = 1e15
-_ROUNDING = 1e-6  # of a mean or deviation in float32, relative to the greatest number
+from comparison.traces.whole_tensor import numbers_of, statistics_of
 
 
 def difference_of(
@@ -43,8 +38,7 @@ def difference_of(
         reference, candidate = _without_leading_ones(reference), _without_leading_ones(candidate)
     if reference.load is not None and candidate.load is not None:
         return _measured(reference.load(), candidate.load(), tolerance)
-    left, right = _Told.of(reference), _Told.of(candidate)
-    return _compare_told(left, right, tolerance)
+    return _compare_told(_Told.of(reference), _Told.of(candidate), tolerance)
 
 
 def has_other_rows(reference: TracedValue, candidate: TracedValue) -> bool:
@@ -92,39 +86,38 @@ class _Told:
     """What is known of a tensor.
 
     Attributes:
-        tensor: its description.
+        shape: its dimensions.
+        dtype: its name.
         text: how it was printed, None where the trace does not say.
+        statistics: by name.
         numbers: all of its numbers, or those shown; None where they are not known.
     """
 
-    tensor: TracedTensor
+    shape: Shape | None
+    dtype: str
     text: str | None
-    numbers: Callable[[], list[ShownNumber] | None]
+    statistics: Callable[[], Mapping[str, ShownNumber]]
+    numbers: Callable[[], Iterator[ShownNumber] | None]
 
     @classmethod
     def of(cls, tensor: TracedTensor) -> _Told:
         if tensor.load is not None:
             array = tensor.load()
-            return cls(tensor=_described(array), text=None, numbers=partial(_numbers_of, array))
+            return cls(
+                shape=tuple(array.shape),
+                dtype=dtype_name(array.dtype),
+                text=None,
+                statistics=partial(statistics_of, array),
+                numbers=partial(numbers_of, array),
+            )
         text = tensor.text
         return cls(
-            tensor=tensor,
+            shape=tensor.shape,
+            dtype=tensor.dtype,
             text=text,
+            statistics=lambda: tensor.statistics,
             numbers=lambda: None if text is None else numbers_in(text),
         )
-
-
-def _numbers_of(array: Array) -> list[ShownNumber] | None:
-    """Give the numbers of a whole tensor that may be shown as a whole, too."""
-    if array.size > _MOST_SHOWN or kind_of(array.dtype) is Kind.COMPLEX:
-        return None
-    return [ShownNumber(value=value, unit=0.0) for value in _widened(array).ravel().tolist()]
-
-
-def _widened(array: Array) -> Array:
-    wide = np.empty(array.shape, np.float64)
-    widen_into(array, wide)
-    return wide
 
 
 def _shown(value: TracedValue) -> str:
@@ -153,42 +146,17 @@ def _extreme(metrics: Metrics) -> str:
     return f"{greatest.value:.6g} at index {greatest.index}"
 
 
-def _described(array: Array) -> TracedTensor:
-    """Describe a whole tensor as a trace does, with a rounding for float32's statistics."""
-    kind = kind_of(array.dtype)
-    shape, name = tuple(array.shape), dtype_name(array.dtype)
-    if kind is Kind.COMPLEX or array.size == 0:
-        return TracedTensor(shape=shape, dtype=name)
-    wide = _widened(array)
-    with np.errstate(invalid="ignore", over="ignore"):
-        greatest = float(np.abs(wide).max())
-        found = {"min": wide.min(), "max": wide.max()}
-        if not greatest > _OVERFLOWS:
-            found["mean"] = wide.mean()
-            if wide.size > 1:
-                found["std"] = wide.std(ddof=1)
-    rounding = _ROUNDING * greatest
-    return TracedTensor(
-        shape=shape,
-        dtype=name,
-        statistics={
-            key: ShownNumber(value=float(value), unit=rounding if math.isfinite(rounding) else 0.0)
-            for key, value in found.items()
-        },
-    )
-
-
-def _compare_told(left: _Told, right: _Told, tolerance: Tolerance) -> str | None:
+def _compare_told(reference: _Told, candidate: _Told, tolerance: Tolerance) -> str | None:
     """Compare what both sides tell: shape, dtype, statistics, and numbers."""
-    reference, candidate = left.tensor, right.tensor
     if reference.shape != candidate.shape:
         return f"shape {reference.shape} against {candidate.shape}"
     if reference.dtype != candidate.dtype and not _both_integers(reference.dtype, candidate.dtype):
         return f"dtype {reference.dtype} against {candidate.dtype}"
-    by_statistics = _statistics_differ(reference.statistics, candidate.statistics, tolerance)
-    if by_statistics is not None or (left.text is not None and left.text == right.text):
+    by_statistics = _statistics_differ(reference.statistics(), candidate.statistics(), tolerance)
+    same_text = reference.text is not None and reference.text == candidate.text
+    if by_statistics is not None or same_text:
         return by_statistics
-    return _numbers_differ(left, right, tolerance)
+    return _numbers_differ(reference, candidate, tolerance)
 
 
 def _both_integers(reference: str, candidate: str) -> bool:
@@ -213,25 +181,23 @@ def _statistics_differ(
 
 
 def _numbers_differ(reference: _Told, candidate: _Told, tolerance: Tolerance) -> str | None:
-    left, right = reference.numbers(), candidate.numbers()
-    if left is None or right is None or len(left) != len(right):
-        # A text that is abbreviated tells nothing about a whole tensor.
-        texts = reference.text is not None and candidate.text is not None
-        return "the texts differ" if texts else None
-    exact = not reference.tensor.dtype.startswith(("float", "bfloat"))
+    """Compare number by number; a text may show millions of them, so none is kept."""
+    exact = not reference.dtype.startswith(("float", "bfloat"))
     allowed: Callable[[float], float] = _nothing if exact else partial(_allowed, tolerance)
-    failed = [
-        (a, b)
-        for a, b in zip(left, right, strict=True)
-        if not _close(a, b, allowed(a.value), tolerance)
-    ]
+    total = failed = 0
+    greatest = math.nan
+    for a, b in zip_longest(reference.numbers() or (None,), candidate.numbers() or (None,)):
+        if a is None or b is None:  # a text that is abbreviated tells nothing of a whole tensor
+            texts = reference.text is not None and candidate.text is not None
+            return "the texts differ" if texts else None
+        total += 1
+        if a is not b and not _close(a, b, allowed(a.value), tolerance):
+            failed += 1
+            apart = abs(b.value - a.value)
+            greatest = apart if failed == 1 else max(greatest, apart)
     if not failed:
         return None
-    greatest = max(abs(b.value - a.value) for a, b in failed)
-    return (
-        f"{len(failed)} of {len(left)} numbers shown differ, greatest absolute difference "
-        f"{greatest:.6g}"
-    )
+    return f"{failed} of {total} numbers shown differ, greatest absolute difference {greatest:.6g}"
 
 
 def _nothing(_value: float) -> float:

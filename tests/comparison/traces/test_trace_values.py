@@ -1,5 +1,6 @@
 """One value of two traces, of which each side may hold all, a text, or statistics alone."""
 
+import tracemalloc
 from functools import partial
 from typing import Any
 
@@ -66,6 +67,17 @@ ONES = np.ones((2, 3), np.float32)
         ),
         (shown("", (1,), std=5.0), whole(np.ones(1, np.float32)), None),  # one has no deviation
         (shown("", (2,), mean=5.0), whole(np.full(2, 1e16, np.float32)), None),
+        (
+            shown("tensor([1., nan, 3.])", (3,)),
+            shown("tensor([2., 2., 5.])", (3,)),
+            "3 of 3 numbers shown differ, greatest absolute difference 2",
+        ),
+        (
+            shown("tensor([nan])", (1,)),
+            shown("tensor([2.])", (1,)),
+            "1 of 1 numbers shown differ, greatest absolute difference nan",
+        ),
+        (shown("tensor([1., 2.])", (9,)), shown("tensor([1.])", (9,)), "the texts differ"),
         (shown("tensor([ab])", (2,)), shown("tensor([cd])", (2,)), None),
         (shown("<unread>", (2,)), shown("<other>", (2,)), "the texts differ"),
     ],
@@ -79,6 +91,16 @@ def test_more_numbers_than_any_trace_shows_are_told_by_statistics() -> None:
     text = shown("tensor([9.])", many.shape, min=0.0, max=1.0)
     assert difference_of(text, whole(many), NONE) is None
     assert difference_of(text, whole(many + 1), NONE) == "max 1 against 2, min 0 against 1"
+
+
+def test_long_texts_are_compared_without_keeping_their_numbers() -> None:
+    numbers = "12.5, " * 200_000
+    texts = [shown(f"tensor([{numbers}{end}])", (200_001,)) for end in ("1.", "2.")]
+    tracemalloc.start()
+    said = difference_of(*texts, NONE)
+    assert tracemalloc.get_traced_memory()[1] < 1_000_000
+    tracemalloc.stop()
+    assert said == "1 of 200001 numbers shown differ, greatest absolute difference 1"
 
 
 @pytest.mark.parametrize("leading", [(), (1,), (1, 1)])
