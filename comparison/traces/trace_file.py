@@ -99,7 +99,7 @@ class _Reader:
             self._values.refuse(f"an object for {where}", kind_in_words(node))
         path = self._path(node, where)
         number = self._number(node, path)
-        children = self._list(node, "children", path)
+        children, inside = self._list(node, "children", path), f"a call inside of {path!r:.200}"
         return TraceCall(
             path=path,
             number=number,
@@ -107,10 +107,7 @@ class _Reader:
             outputs=self._values.outputs(node.get("outputs"), path),
             raised=self._text(node, "raised", path),
             pruned=tuple(self._pruned(node, path)),
-            children=tuple(
-                self.call(child, f"a call inside of {path!r:.200}", depth=depth + 1)
-                for child in children
-            ),
+            children=tuple(self.call(child, inside, depth=depth + 1) for child in children),
         )
 
     def _path(self, node: dict[str, Any], where: str) -> str:

@@ -17,6 +17,9 @@ from comparison.traces.traced_call import TracedTensor, TracedValue
 
 MOST_LEVELS = 100  # of calls within calls, and of containers within containers
 MOST_CHARACTERS = 4096  # of the path of a module, and of the name of a value
+# Of all names of values of a trace. They are put together of the keys around a value, so a key
+# that is in the file once may be in millions of names.
+MOST_CHARACTERS_OF_NAMES = 1 << 27
 STATISTICS = ("mean", "std", "min", "max")
 
 _SHAPE = re.compile(r"torch\.Size\(\[((?:\d{1,18}(?:, \d{1,18})*)?)\]\)")
@@ -33,14 +36,15 @@ class TraceValueReader:
         """
         self._path = path
         self._folder = path.parent.resolve()
+        self._characters = 0
 
     def inputs(self, given: Any, path: str) -> dict[str, TracedValue]:
         """Read the inputs of the call of a module, by name."""
-        return self._named(self._inputs(given, path), path)
+        return _named(self._inputs(given, f"{path!r:.200}"))
 
     def outputs(self, given: Any, path: str) -> dict[str, TracedValue]:
         """Read the outputs of the call of a module, by name."""
-        return self._named(self._values(given, "output", path, 0), path)
+        return _named(self._values(given, "output", f"{path!r:.200}", 0))
 
     def refuse(self, expected: str, found: str) -> NoReturn:
         """Raise for something that no trace has."""
@@ -49,55 +53,46 @@ class TraceValueReader:
             "of model_addition_debugger_context?"
         )
 
-    def _named(
-        self, values: Iterator[tuple[str, TracedValue]], path: str
-    ) -> dict[str, TracedValue]:
-        """Keep values whose names meet apart, such as those of `[[x]]` and `{"0_0": x}`."""
-        found: dict[str, TracedValue] = {}
-        numbers: Counter[str] = Counter()
-        for name, value in values:
-            if len(name) > MOST_CHARACTERS:
-                self.refuse(
-                    f"names of at most {MOST_CHARACTERS} characters in {path!r:.200}", "more"
-                )
-            unique = name
-            while unique in found:
-                numbers[name] += 1
-                unique = f"{name}~{numbers[name] + 1}"
-            found[unique] = value
-        return found
-
-    def _inputs(self, given: Any, path: str) -> Iterator[tuple[str, TracedValue]]:
+    def _inputs(self, given: Any, module: str) -> Iterator[tuple[str, TracedValue]]:
         if given is None:
             return
         if not isinstance(given, dict):
-            self.refuse(f"args and kwargs as inputs of {path!r:.200}", kind_in_words(given))
+            self.refuse(f"args and kwargs as inputs of {module}", kind_in_words(given))
         for kind, expected in (("args", list), ("kwargs", dict)):
             values = given.get(kind, expected())
             if not isinstance(values, expected):
-                self.refuse(
-                    f"a {expected.__name__} as {kind} of {path!r:.200}", kind_in_words(values)
-                )
-            yield from self._values(values, "input", path, 0)
+                self.refuse(f"a {expected.__name__} as {kind} of {module}", kind_in_words(values))
+            yield from self._values(values, "input", module, 0)
 
     def _values(
-        self, value: Any, name: str, path: str, depth: int
+        self, value: Any, name: str, module: str, depth: int
     ) -> Iterator[tuple[str, TracedValue]]:
         if depth > MOST_LEVELS:
             self.refuse(f"at most {MOST_LEVELS} containers within each other", "more")
+        self._count(name, module)
         if value is None:
             return
         if isinstance(value, str):
             yield name, value
         elif _is_tensor(value):
-            yield name, self._tensor(value, f"{name} of {path!r:.200}")
+            yield name, self._tensor(value, f"{name} of {module}")
         elif isinstance(value, dict | list):
             items = value.items() if isinstance(value, dict) else enumerate(value)
             for key, child in items:
-                yield from self._values(child, f"{name}_{key}", path, depth + 1)
+                yield from self._values(child, f"{name}_{key}", module, depth + 1)
         else:
             self.refuse(
-                f"a tensor, text, list or object as {name} of {path!r:.200}", kind_in_words(value)
+                f"a tensor, text, list or object as {name} of {module}", kind_in_words(value)
+            )
+
+    def _count(self, name: str, module: str) -> None:
+        """Refuse names that are too long, by themselves or together."""
+        if len(name) > MOST_CHARACTERS:
+            self.refuse(f"names of at most {MOST_CHARACTERS} characters in {module}", "more")
+        self._characters += len(name)
+        if self._characters > MOST_CHARACTERS_OF_NAMES:
+            self.refuse(
+                f"at most {MOST_CHARACTERS_OF_NAMES} characters in the names of all values", "more"
             )
 
     def _tensor(self, value: dict[str, Any], where: str) -> TracedTensor:
@@ -158,6 +153,19 @@ class TraceValueReader:
                 f"{self._path}: expected a file for {where:.300}, found nothing at {value!r:.200}"
             )
         return file
+
+
+def _named(values: Iterator[tuple[str, TracedValue]]) -> dict[str, TracedValue]:
+    """Keep values whose names meet apart, such as those of `[[x]]` and `{"0_0": x}`."""
+    found: dict[str, TracedValue] = {}
+    numbers: Counter[str] = Counter()
+    for name, value in values:
+        unique = name
+        while unique in found:
+            numbers[name] += 1
+            unique = f"{name}~{numbers[name] + 1}"
+        found[unique] = value
+    return found
 
 
 def _read_tensor(path: Path, shape: Shape) -> Array:

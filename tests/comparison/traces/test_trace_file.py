@@ -8,7 +8,7 @@ import pytest
 
 from comparison.schema.errors import BadInputError, CorruptFileError, MissingPathError
 from comparison.store.safetensors_file import write_safetensors
-from comparison.traces import trace_file
+from comparison.traces import trace_file, trace_value_reader
 from comparison.traces.trace_file import read_trace
 from comparison.traces.trace_folder import find_trace
 from comparison.traces.traced_call import TracedTensor
@@ -90,6 +90,21 @@ def test_deep_values_are_refused(tmp_path: Path) -> None:
         value = [value]
     with pytest.raises(CorruptFileError, match="at most 100 containers within each other"):
         read_trace(written(tmp_path, node(outputs=value)))
+
+
+def test_names_that_one_key_makes_long_are_refused_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    values: list[Any] = [[]] * 50_000  # none of which has a value, so that no name is kept
+    path = written(tmp_path, node(outputs={"k" * 4000: values}))
+    with pytest.raises(CorruptFileError, match="at most 134217728 characters in the names of all"):
+        read_trace(path)
+    children = [node(module_path=f"Net.{n}", outputs={"k" * 50: ["1", "2"]}) for n in range(4)]
+    path = written(tmp_path, node(children=children))
+    assert len(read_trace(path).children) == 4
+    monkeypatch.setattr(trace_value_reader, "MOST_CHARACTERS_OF_NAMES", 500)
+    with pytest.raises(CorruptFileError, match="at most 500 characters in the names of all values"):
+        read_trace(path)
 
 
 def test_large_files_and_many_calls_are_refused(
