@@ -1,10 +1,10 @@
 """Where two traces first part, in order of execution, and which layers are missing before it."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from comparison.schema.trace_comparison import FirstDifference, ValueDifference
-from comparison.traces.layers import Layer, layers_of
+from comparison.traces.layers import layer_number
 from comparison.traces.trace_tree import PairedCall
 from comparison.traces.traced_call import TraceCall
 
@@ -53,43 +53,64 @@ def _numbered(call: TraceCall) -> str:
 
 
 def _gap(event: CallEvents, before: Sequence[CallEvents]) -> str:
-    """Say which layers the fault may lie in that were not compared."""
+    """Say which layers the fault may lie in that were not compared.
+
+    Another call lies in the same layers as this one as far down as their paths are the same; in
+    the block where they part it may lie in an earlier layer.
+    """
     if event.is_end or event.pair.both is None:
         return ""  # what it was given is equal: it is at fault by itself
-    equal = {layer for e in before if e.is_end and e.compared for layer in _layers(e)}
-    for layer in layers_of(event.pair.one.key[0]):
-        if layer in equal:  # something that was computed inside of it
+    path = _parts(event)
+    equal = 0  # as many parts of the path, from its begin, hold something that is equal
+    seen: dict[int, int] = {}  # the last layer before this one, by the place of both in the path
+    for other in before:
+        parts = _parts(other)
+        shared = _shared(path, parts)
+        if other.is_end and other.compared:
+            equal = max(equal, shared)
+        if other.pair.both is not None:
+            number = _number(parts, shared)
+            if number is not None and number < (_number(path, shared) or 0):
+                seen[shared] = max(number, seen.get(shared, 0))
+    for place in sorted(seen, reverse=True):
+        if place < equal:  # something that was computed inside of it
             return ""
-        words = _missing(layer, before)
+        words = _missing(path[: place + 1], seen[place], before)
         if words:
             return words
     return ""
 
 
-def _missing(layer: Layer, before: Sequence[CallEvents]) -> str:
-    seen = {
-        found.number
-        for e in before
-        if e.pair.both is not None
-        for found in _layers(e)
-        if found.block == layer.block and found.number < layer.number
-    }
-    first = max(seen, default=-1) + 1
-    if not seen or first == layer.number:
+def _parts(event: CallEvents) -> list[str]:
+    return event.pair.one.key[0].split(".")
+
+
+def _shared(path: Sequence[str], other: Sequence[str]) -> int:
+    """Count the parts that two paths begin with alike."""
+    unlike = (place for place, (a, b) in enumerate(zip(path, other, strict=False)) if a != b)
+    return next(unlike, min(len(path), len(other)))
+
+
+def _number(parts: Sequence[str], place: int) -> int | None:
+    """Give the number of the layer at a place of a path, None where there is none."""
+    return layer_number(parts[place]) if place < len(parts) else None
+
+
+def _missing(layer: Sequence[str], seen: int, before: Sequence[CallEvents]) -> str:
+    """Name the layers between one that was seen and the one that a path ends with."""
+    first, number = seen + 1, int(layer[-1])
+    if first == number:
         return ""
-    last = layer.number - 1
+    last = number - 1
     layers = f"layers {first}..{last} are" if last > first else f"layer {first} is"
-    where = _where(Layer(block=layer.block, number=first), before)
-    return f"between layer {first - 1} and layer {layer.number}: {layers} absent from {where}"
+    where = _where([*layer[:-1], str(first)], before)
+    return f"between layer {seen} and layer {number}: {layers} absent from {where}"
 
 
-def _where(layer: Layer, before: Sequence[CallEvents]) -> str:
+def _where(layer: list[str], before: Sequence[CallEvents]) -> str:
     """Name the trace that lacks a layer."""
-    holders = [e.pair for e in before if e.pair.both is None and layer in _layers(e)]
-    if not holders:
+    holders = (e.pair for e in before if e.pair.both is None and _parts(e)[: len(layer)] == layer)
+    holder = next(holders, None)
+    if holder is None:
         return "both traces"
-    return "the reference" if holders[0].reference is None else "the candidate"
-
-
-def _layers(event: CallEvents) -> Iterator[Layer]:
-    return layers_of(event.pair.one.key[0])
+    return "the reference" if holder.reference is None else "the candidate"

@@ -3,39 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 
 from comparison.traces.traced_call import TraceCall
 
 _LAYER = re.compile(r"(?:(?P<block>.*)\.)?(?P<number>[0-9]{1,9})", re.DOTALL)
+_NUMBER = re.compile(r"[0-9]{1,9}")
 _KEPT = 2  # of the layers of a block by pruning: the first and the last
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Layer:
-    """A layer of a block.
-
-    Attributes:
-        block: path of the list that it is in.
-        number: its place there.
-    """
-
-    block: str
-    number: int
-
-
-def layers_of(path: str) -> Iterator[Layer]:
-    """Yield the layers that a module lies in, the innermost first.
+def layer_number(part: str) -> int | None:
+    """Give the number of a layer in the list that it is in.
 
     Args:
-        path: of the module, itself perhaps a layer.
+        part: of a module path, between two dots; None comes of one that is no layer's.
     """
-    while path:
-        block, _, number = path.rpartition(".")
-        if _LAYER.fullmatch(number) is not None:
-            yield Layer(block=block, number=int(number))
-        path = block
+    return int(part) if _NUMBER.fullmatch(part) is not None else None
 
 
 def left_out_by(call: TraceCall, other: TraceCall) -> Callable[[str], bool]:

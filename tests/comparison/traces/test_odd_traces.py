@@ -1,6 +1,7 @@
 """Traces with shared modules, repeated layers, several calls, and numbers at the ends."""
 
 import json
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,6 @@ from comparison.report.trace_text import trace_lines
 from comparison.schema.errors import BadInputError, CorruptFileError
 from comparison.schema.tolerance import Tolerance
 from comparison.schema.trace_comparison import CallVerdict, TraceComparison
-from comparison.traces.layers import Layer, layers_of
 from comparison.traces.trace_comparison import compare_traces
 from comparison.traces.trace_file import read_trace
 from test_common.model_debugging_utils import TraceOptions, model_addition_debugger_context
@@ -113,15 +113,6 @@ def test_a_shared_module_after_pruned_layers_is_no_first_difference(
     assert found.first.gap == (
         "between layer 0 and layer 3: layers 1..2 are absent from the candidate"
     )
-
-
-def test_layers_right_below_the_model_are_told_from_one_another() -> None:
-    assert list(layers_of("2.mlp")) == [Layer(block="", number=2)]
-    assert list(layers_of("a.3.b.14")) == [
-        Layer(block="a.3.b", number=14),
-        Layer(block="a", number=3),
-    ]
-    assert list(layers_of("a.x3.b")) == []
 
 
 def test_of_a_dump_only_calls_that_are_surely_the_same_are_compared(tmp_path: Path) -> None:
@@ -254,6 +245,24 @@ def test_a_path_of_many_dots_takes_no_time(tmp_path: Path) -> None:
     )
     assert found.first is not None
     assert found.first.difference.name == "input_0"
+
+
+def test_layers_within_layers_take_no_time(tmp_path: Path) -> None:
+    deep = ".".join(["1"] * 2000)
+    calls = [node(f"Net.{n % 10}.{n // 10}.{deep}", outputs=tensor("1.")) for n in range(40)]
+    last = f"Net.99.{deep}"
+    begin = time.process_time()
+    found = compared(
+        *(
+            written(tmp_path / mean, node("Net", *calls, node(last, inputs={"args": [value]})))
+            for mean, value in (("1.", tensor("1.")), ("2.", tensor("2.")))
+        )
+    )
+    assert time.process_time() - begin < 10  # by levels squared times calls it was minutes
+    assert found.first is not None
+    assert (
+        found.first.gap == "between layer 9 and layer 99: layers 10..98 are absent from both traces"
+    )
 
 
 @pytest.mark.parametrize(

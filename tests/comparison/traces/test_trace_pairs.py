@@ -114,6 +114,17 @@ def _events(paths: list[str], wrong: str) -> list[CallEvents]:
             ["N.layers.0", "N.layers.3.experts.0"],
             "between layer 0 and layer 3: layers 1..2 are absent from both",
         ),
+        (["N.0.mlp", "N.2.mlp"], "between layer 0 and layer 2: layer 1 is absent from both"),
+        (
+            ["N.a.0.b.0", "N.a.0.b.1", "N.a.3.b.4"],
+            "between layer 0 and layer 3: layers 1..2 are absent from both",
+        ),
+        (
+            ["N.a.0.b.0", "N.a.3.b.0", "N.a.3.b.1", "N.a.3.b.4"],
+            "between layer 1 and layer 4: layers 2..3 are absent from both",
+        ),
+        (["N.a.x1.b", "N.a.x4.b"], ""),  # no layers
+        (["N.a.5", "N.a.2"], ""),
     ],
 )
 def test_layers_that_are_missing_before_the_first_difference(paths: list[str], gap: str) -> None:
