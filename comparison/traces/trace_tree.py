@@ -67,13 +67,16 @@ def pair_with_dump(
         calls: of the dump, by key.
         trace_is_reference: whether the dump is the candidate.
     """
-    numbers = _numbers_of(trace)
-    held = _numbers_of_keys(calls)
+    held = {path: max(numbers) for path, numbers in _numbers_of_keys(calls).items()}
+    # A trace without numbers may have left calls out: then a later one may be any.
+    uncertain = {
+        path
+        for path, numbers in _numbers_of(trace).items()
+        if max(numbers) == len(numbers) < held.get(path, 0)
+    }
 
     def pair(call: TraceCall) -> PairedCall:
-        here = numbers[call.key[0]]
-        # A trace without numbers may have left calls out: then a later one may be any.
-        unsure = call.number > 1 and max(here) == len(here) < max(held.get(call.key[0], {0}))
+        unsure = call.number > 1 and call.key[0] in uncertain
         other = None if unsure else calls.get(call.key)
         return PairedCall(
             reference=call if trace_is_reference else other,
