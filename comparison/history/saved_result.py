@@ -14,6 +14,8 @@ from comparison.schema.errors import BadInputError, UnsupportedFormatError
 from comparison.schema.fault_history import UNKNOWN_CAUSE, Fault, ResultKind, SavedResult
 from comparison.store.json_fields import JsonFields, read_json
 
+_NOT_FINITE = ("NaN", "Infinity", "-Infinity")  # as `strict_json_value` spells them
+
 
 def read_result(path: Path) -> SavedResult:
     """Read the file of a --json option.
@@ -65,8 +67,16 @@ def _comparison(path: Path, fields: JsonFields) -> SavedResult:
             if finding not in (Finding.NOT_COMPARED, Finding.UNDECIDED)
         ),
         hides_later=False,
-        tolerance=", ".join(f"{name} {value}" for name, value in sorted(tolerance.items())),
+        tolerance=", ".join(_limits(fields.inner(tolerance, "tolerance"))),
     )
+
+
+def _limits(tolerance: JsonFields) -> Iterator[str]:
+    for name in ("atol", "rtol"):
+        value: Any = tolerance.take(name, (float, int), 0.0)
+        yield f"{name} {value}"
+    for name in ("equal_inf", "equal_nan"):
+        yield f"{name} {tolerance.take(name, bool, False)}"
 
 
 def _one_of(fields: JsonFields, key: str, known: type[StrEnum]) -> str:
@@ -111,12 +121,14 @@ def _evidence(outcome: JsonFields) -> Iterator[str]:
     if measured.text("kind", "measured") != "measured":
         yield "nothing finite to measure"
         return
-    distance: Any = measured.take("relative_l2", (float, int, str))
-    yield f"relative L2 {_figure(distance)}"
+    yield f"relative L2 {_figure(measured, 'relative_l2')}"
 
 
-def _figure(value: float | int | str) -> str:
+def _figure(fields: JsonFields, key: str) -> str:
     """Write a number as it is read: infinities come as words, and whole ones may be of any size."""
+    value: Any = fields.take(key, (float, int, str))
+    if isinstance(value, str) and value not in _NOT_FINITE:
+        raise fields.error(f"a number as {key!r}", value)
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
@@ -167,7 +179,6 @@ def _faults(candidate: str, one: JsonFields) -> Iterator[Fault]:
 
 def _guilty(candidate: str, item: JsonFields) -> Fault:
     cause = item.optional("cause", dict)
-    error: Any = item.take("local_error", (int, float, str))
     position = item.optional("position", int)
     place = f"step {item.integer('step')}, row {item.integer('row')}"
     return Fault(
@@ -176,7 +187,7 @@ def _guilty(candidate: str, item: JsonFields) -> Fault:
         tensor=item.text("tensor"),
         place=place if position is None else f"{place}, position {position}",
         cause="" if cause is None else item.inner(cause, "cause").text("id", UNKNOWN_CAUSE),
-        evidence=f"local error {_figure(error)}",
+        evidence=f"local error {_figure(item, 'local_error')}",
     )
 
 

@@ -250,6 +250,45 @@ def test_evidence_of_a_pair(tmp_path: Path, outcome: dict[str, Any], evidence: s
     assert fault.evidence == evidence
 
 
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"tolerance": {"rtol": [0.1] * 1000}}, "another type as 'rtol' in tolerance, found"),
+        ({"tolerance": {"atol": "0" * 1000}}, "another type as 'atol'"),
+        ({"tolerance": {"rtol": True}}, "another type as 'rtol'"),
+        ({"tolerance": {"equal_nan": "n" * 1000}}, "another type as 'equal_nan'"),
+        ({"tolerance": {"equal_inf": 1}}, "another type as 'equal_inf'"),
+        (
+            comparison_value(metrics={"kind": "measured", "relative_l2": "9" * 1000}),
+            "expected a number as 'relative_l2' in metrics, found",
+        ),
+    ],
+)
+def test_values_of_another_type_are_refused(
+    tmp_path: Path, change: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(CorruptFileError) as error:
+        read_result(saved(tmp_path, "r.json", {**comparison_value(), **change}))
+    assert message in str(error.value)
+    assert len(str(error.value)) < 400
+
+
+def test_of_a_tolerance_only_what_is_known_is_told(tmp_path: Path) -> None:
+    value = {**comparison_value(), "tolerance": {"rtol": 1e-05, "more": "x" * 1000}}
+    known = "atol 0.0, rtol 1e-05, equal_inf False, equal_nan False"
+    assert read_result(saved(tmp_path, "r.json", value)).tolerance == known
+
+
+def test_an_error_of_a_guilty_module_is_a_number(tmp_path: Path) -> None:
+    value = json.loads(diagnosis_to_json(diagnosis(guilty("model.layers.1.mlp"))))
+    value["guilty"][0]["local_error"] = "Infinity"
+    (fault,) = read_result(saved(tmp_path, "a.json", value)).faults
+    assert fault.evidence == "local error Infinity"
+    value["guilty"][0]["local_error"] = "x" * 1000
+    with pytest.raises(CorruptFileError, match=r"expected a number as 'local_error'"):
+        read_result(saved(tmp_path, "b.json", value))
+
+
 def test_verdicts_and_findings_are_those_that_there_are(tmp_path: Path) -> None:
     value = comparison_value()
     with pytest.raises(CorruptFileError, match=r"expected a verdict of agree, .* found"):

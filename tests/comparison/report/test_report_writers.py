@@ -254,6 +254,20 @@ def test_names_do_not_turn_the_direction_of_writing(report: Report) -> None:
         assert "\u2066" not in text
 
 
+def test_a_long_name_fills_no_report(report: Report) -> None:
+    name = "n" * 1_000_000
+    row = replace(report.rows[0], reference=name, candidate=name, module=name, id=name, reason=name)
+    named = replace(report, rows=(row,), sentence=name, notes=(name,), evidence=((name,),))
+    texts = (
+        plain(named),
+        reports_to_csv([named]),
+        reports_to_junit([named]),
+        report_to_markdown(named),
+        *github_annotations(replace(named, tone=Tone.BAD)),
+    )
+    assert [len(text) for text in texts if len(text) > 80_000] == []
+
+
 def test_markdown_makes_no_link_of_a_name(report: Report) -> None:
     named = replace(report, sentence="see www.example.com and WWW.example.com")
     assert not re.search(r"(?i)www\.", report_to_markdown(named))

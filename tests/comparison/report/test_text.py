@@ -156,6 +156,15 @@ def test_layers_of_endless_digits_are_not_folded(tmp_path: Path) -> None:
     assert f"  1: the candidate has no such tensor\n    {name}\n" in text
 
 
+def test_a_long_name_does_not_drown_the_result(tmp_path: Path) -> None:
+    name = "n" * 1_000_000
+    torch.save({name: torch.ones(1), f"{name}-a": torch.ones(1)}, tmp_path / "a.pt")
+    torch.save({name: torch.ones(1), f"{name}-b": torch.ones(1)}, tmp_path / "b.pt")
+    text = format_comparison(compare(tmp_path / "a.pt", tmp_path / "b.pt"))
+    assert len(text) < 100_000
+    assert "characters left out" in text
+
+
 @pytest.mark.parametrize(
     ("failed", "total", "text"),
     [

@@ -2,6 +2,7 @@ import base64
 import hashlib
 import json
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
@@ -117,3 +118,9 @@ def test_a_page_of_several_candidates_has_blocks_of_each(report: Report) -> None
     details = [name for name in ids if name and name.startswith("detail-1-")]
     assert len(details) == report.detailed
     assert len(ids) - len(set(ids)) == sum(name is None for name in ids) - 1
+
+
+def test_a_long_name_fills_no_page(report: Report) -> None:
+    name = "n" * 1_000_000
+    rows = (replace(report.rows[0], reference=name, module=name, leaf=name, id=name),)
+    assert len(json.dumps(run_data(replace(report, rows=rows, sentence=name)))) < 200_000
