@@ -8,7 +8,7 @@ import re
 import warnings
 import zipfile
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -35,8 +35,12 @@ _MOST_LONE_PICKLE_BYTES = 1 << 16
 _MOST_VALUES = 1_000_000
 _MOST_DEPTH = 100
 _MOST_NAME_CHARACTERS = 100_000_000  # of all names of a file together
-# A tensor may be larger than what is stored of it, such as a mask that torch.Tensor.expand made.
-_MOST_EXPANDED_BYTES = 1 << 30
+_KEY_TYPES = (str, bytes, int, float, complex, type(None))
+_MOST_KEY_PARTS = 100
+# Tensors may be larger than what is stored of them, such as a mask that torch.Tensor.expand made:
+# all of a file together so many times, or so many bytes.
+_MOST_EXPANSION = 8
+_MOST_EXPANDED_BYTES = 1 << 28
 
 
 def list_pt_keys(path: Path) -> tuple[str, ...] | None:
@@ -70,6 +74,7 @@ def read_pt_tensor(path: Path, key: str | None = None) -> Array:
         content = _load(path)
         if not _is_tensor(content):
             raise CorruptFileError(f"{path}: expected a tensor, found {type(content).__name__}")
+        _check_expansion(path, [content])
         return _as_array(path, content)
     tensors = _load_cached(path)
     if not isinstance(tensors, dict):
@@ -116,6 +121,7 @@ def _load_stamped(
             f"{path}: expected a tensor or a dictionary of tensors, "
             f"found {type(content).__name__} without any"
         )
+    _check_expansion(path, tensors.values())
     return tensors
 
 
@@ -200,7 +206,7 @@ def _walk(path: Path, content: Any) -> "Iterator[tuple[tuple[Any, ...], torch.Te
     while open_values:
         keys, value = open_values.pop()
         if _is_tensor(value):
-            characters += sum(len(str(key)) for key in keys)
+            characters += sum(_characters(path, key) for key in keys)
             if characters > _MOST_NAME_CHARACTERS:
                 raise _too_much(path, f"names of {_MOST_NAME_CHARACTERS} characters", "more")
             yield keys, value
@@ -212,6 +218,20 @@ def _walk(path: Path, content: Any) -> "Iterator[tuple[tuple[Any, ...], torch.Te
         if items and len(keys) >= _MOST_DEPTH:
             raise _too_much(path, f"nesting of at most {_MOST_DEPTH} levels", "more")
         open_values += [((*keys, key), item) for key, item in reversed(items)]
+
+
+def _characters(path: Path, key: Any) -> int:
+    """Count what a key comes to as text, without spelling it; refuse one that is no name.
+
+    A tensor as key, or a tuple that holds one long text many times, takes long to spell.
+    """
+    parts = key if isinstance(key, tuple) else (key,)
+    if len(parts) > _MOST_KEY_PARTS:
+        raise _too_much(path, f"keys of at most {_MOST_KEY_PARTS} parts", f"{len(parts)}")
+    others = {type(part).__name__ for part in parts if not isinstance(part, _KEY_TYPES)}
+    if others:
+        raise _too_much(path, "texts, numbers or tuples of them as keys", min(others))
+    return sum(len(part) if isinstance(part, str | bytes) else 1 for part in parts)
 
 
 def _items(value: Any) -> list[tuple[Any, Any]]:
@@ -226,6 +246,26 @@ def _too_much(path: Path, expected: str, found: str) -> UnsupportedFormatError:
     )
 
 
+def _check_expansion(path: Path, tensors: "Iterable[torch.Tensor]") -> None:
+    """Refuse tensors that together are far larger than their file."""
+    held = path.stat().st_size
+    most = max(_MOST_EXPANSION * held, _MOST_EXPANDED_BYTES)
+    total = sum(tensor.numel() * tensor.element_size() for tensor in tensors if _is_dense(tensor))
+    if total > most:
+        raise UnsupportedFormatError(
+            f"{path}: expected tensors of at most {most} bytes together, found {total} out of "
+            f"{held}, as views of the same values; save tensor.contiguous() or tensor.clone() of "
+            "each"
+        )
+
+
+def _is_dense(tensor: "torch.Tensor") -> bool:
+    import torch
+
+    strided = not tensor.is_nested and tensor.layout is torch.strided
+    return strided and not tensor.is_quantized and tensor.device.type == "cpu"
+
+
 def _check_stored(path: Path, tensor: "torch.Tensor") -> None:
     """Refuse a tensor of values that the file does not hold."""
     stored, held = tensor.untyped_storage().nbytes(), path.stat().st_size
@@ -234,19 +274,14 @@ def _check_stored(path: Path, tensor: "torch.Tensor") -> None:
             f"{path}: expected tensors of at most {held} bytes, found one of {stored}; dump "
             "it again"
         )
-    if tensor.nbytes > max(stored, _MOST_EXPANDED_BYTES):
-        raise UnsupportedFormatError(
-            f"{path}: expected at most {_MOST_EXPANDED_BYTES} bytes of an expanded tensor, found "
-            f"{tensor.nbytes} out of {stored}; save tensor.contiguous()"
-        )
 
 
 def _as_array(path: Path, tensor: "torch.Tensor") -> Array:
     import torch
 
     name = str(tensor.dtype).removeprefix("torch.")
-    kind = "nested" if tensor.is_nested else str(tensor.layout)
-    if kind != str(torch.strided) or tensor.is_quantized or tensor.device.type != "cpu":
+    if not _is_dense(tensor):
+        kind = "nested" if tensor.is_nested else str(tensor.layout)
         raise UnsupportedFormatError(
             f"{path}: expected a dense tensor with values, found {kind} {name} on "
             f"{tensor.device}; save tensor.to_dense(), tensor.dequantize() or "

@@ -3,6 +3,7 @@
 import os
 import pickle
 import random
+import time
 import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -334,7 +335,7 @@ def _records(path: Path, count: int) -> None:
             pt_file,
             "_MOST_EXPANDED_BYTES",
             lambda path: torch.save(torch.ones(1).expand(5000), path),
-            r"expected at most 3 bytes of an expanded tensor, found 20000 out of 4; save tensor\.",
+            r"expected tensors of at most \d+ bytes together, found 20000 out of .*; save tensor\.",
         ),
     ],
 )
@@ -352,6 +353,52 @@ def test_bounds(
     monkeypatch.setattr(module, bound, 3)
     with pytest.raises(UnsupportedFormatError, match=rf"x\.pt: {message}"):
         read(path)
+
+
+@pytest.mark.parametrize("expanded", [True, False])
+@pytest.mark.parametrize("zipped", [True, False])
+def test_views_of_the_same_values_are_counted_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, expanded: bool, zipped: bool
+) -> None:
+    monkeypatch.setattr(pt_file, "_MOST_EXPANDED_BYTES", 4000)
+    path, values = tmp_path / "x.pt", torch.ones(1 if expanded else 4000)
+    tensors = {f"k{number}": values.expand(4000).view(4000) for number in range(40)}
+    torch.save(tensors, path, _use_new_zipfile_serialization=zipped)
+    with pytest.raises(UnsupportedFormatError, match="bytes together, found 640000 out of"):
+        list_pt_keys(path)
+
+
+def test_tied_weights_and_a_mask_of_a_batch_are_read(tmp_path: Path) -> None:
+    weight, mask = torch.ones(100, 50), torch.ones(1, 1, 40, 40)
+    content = {"embed": weight, "head": weight, "mask": mask.expand(8, 1, 40, 40)}
+    torch.save(content, tmp_path / "x.pt")
+    assert list_pt_keys(tmp_path / "x.pt") == ("embed", "head", "mask")
+
+
+@pytest.mark.parametrize(
+    ("key", "message"),
+    [
+        (torch.zeros(1).expand(2**40), "texts, numbers or tuples of them as keys, found Tensor"),
+        ((1, torch.zeros(1).expand(2**40)), "or tuples of them as keys, found Tensor"),
+        ((1, (2, 3)), "or tuples of them as keys, found tuple"),
+        (("x" * 1_000_000,) * 101, "keys of at most 100 parts, found 101"),
+        (("x" * 2_000_000,) * 99, "names of 100000000 characters, found more"),
+    ],
+    ids=["tensor", "tensor in a tuple", "tuple in a tuple", "parts", "one long text many times"],
+)
+def test_keys_that_take_long_to_spell(tmp_path: Path, key: Any, message: str) -> None:
+    path = tmp_path / "x.pt"
+    torch.save({key: torch.ones(1)}, path)
+    begin = time.process_time()
+    with pytest.raises(UnsupportedFormatError, match=rf"x\.pt: expected .*{message}; save a flat"):
+        list_pt_keys(path)
+    assert time.process_time() - begin < 1
+
+
+def test_keys_that_are_no_texts(tmp_path: Path) -> None:
+    content = {(1, "q"): torch.ones(1), None: torch.ones(1), 2.5: {True: torch.ones(1)}}
+    torch.save(content, tmp_path / "x.pt")
+    assert list_pt_keys(tmp_path / "x.pt") == ("(1, 'q')", "None", "2.5.True")
 
 
 def test_a_lone_tensor_has_no_keys(tmp_path: Path) -> None:
