@@ -20,6 +20,9 @@ _MAX_BYTES = 2**62
 # A file that becomes shorter while it is mapped ends the process where no guard is (SIGBUS), and
 # mapping takes longer than copying a little.
 MOST_COPIED_BYTES = 1 << 20
+# What no file holds as it is compared is made in memory. Other tensors are larger, but these are
+# rare, and a file may claim any size without holding it (holes).
+MOST_UNPACKED_BYTES = 1 << 29
 
 
 def map_array(path: Path, *, dtype: np.dtype[Any], shape: Shape, offset: int) -> Array:
@@ -98,15 +101,38 @@ def check_size(path: Path, *, shape: Shape, element_bytes: int) -> int:
     return size_bytes
 
 
-def unpack_nibbles(packed: Array, *, dtype: np.dtype[Any], shape: Shape) -> Array:
+def check_unpacked(path: Path, size_bytes: int) -> None:
+    """Refuse to make a tensor in memory that no memory should be taken for.
+
+    Args:
+        path: the file that it is made from.
+        size_bytes: what it takes in memory.
+
+    Raises:
+        UnsupportedFormatError: it takes more than MOST_UNPACKED_BYTES.
+    """
+    if size_bytes > MOST_UNPACKED_BYTES:
+        raise UnsupportedFormatError(
+            f"{path}: expected a tensor of at most {MOST_UNPACKED_BYTES} bytes in a form that is "
+            f"unpacked in memory, found one of {size_bytes}; save it in parts, or in a dtype of "
+            "whole bytes"
+        )
+
+
+def unpack_nibbles(path: Path, packed: Array, *, dtype: np.dtype[Any], shape: Shape) -> Array:
     """Unpack 4-bit elements, two a byte, the lower half first.
 
     Args:
+        path: the file that they are from.
         packed: [ceil(n / 2)] uint8.
         dtype: a 4-bit type of one byte an element.
         shape: the shape of the n elements.
+
+    Raises:
+        UnsupportedFormatError: there are more than MOST_UNPACKED_BYTES elements.
     """
+    check_unpacked(path, 2 * packed.size)
     codes = np.empty((packed.size, 2), np.uint8)
-    codes[:, 0] = packed.reshape(-1) & 0x0F
-    codes[:, 1] = packed.reshape(-1) >> 4
+    np.bitwise_and(packed.reshape(-1), 0x0F, out=codes[:, 0])
+    np.right_shift(packed.reshape(-1), 4, out=codes[:, 1])
     return codes.reshape(-1)[: math.prod(shape)].view(dtype).reshape(shape)

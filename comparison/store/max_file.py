@@ -130,7 +130,8 @@ def read_max_file(path: Path) -> Array:
 
     Raises:
         CorruptFileError: not a .max file, cut off, or its parts contradict each other.
-        UnsupportedFormatError: a version or dtype that is not known.
+        UnsupportedFormatError: a version or dtype that is not known, or elements of 4 bits that
+            are too many to unpack.
     """
     with open_regular(path) as file:
         header = _read_header(path, file)
@@ -139,7 +140,7 @@ def read_max_file(path: Path) -> Array:
             return map_open(file, path, dtype=dtype, shape=shape, offset=offset)
         packed: Shape = ((math.prod(shape) + 1) // 2,)
         nibbles = map_open(file, path, dtype=np.dtype(np.uint8), shape=packed, offset=offset)
-    return unpack_nibbles(nibbles, dtype=dtype, shape=shape)
+    return unpack_nibbles(path, nibbles, dtype=dtype, shape=shape)
 
 
 def write_max_file(path: Path, array: Array, *, key: str) -> None:

@@ -21,8 +21,11 @@ ZIP_MAGIC = b"PK\x03\x04"
 _MOST_RECORDS = 1_000_000
 # Instructions of a pickle, and values that these go through. A tensor takes about 50.
 _MOST_STEPS = 10_000_000
+# What torch reads as a whole: of the zip form all but the values, which it maps.
+_MOST_WHOLE_BYTES = 1 << 28
 # The form before zip: three pickles of constants, that of the content, that of the storages.
 _OLD_FORM_PICKLES = 5
+_PICKLE_BEGIN = b"\x80"
 _REPEATS = "bytearray"  # of a number: as many bytes, out of nothing
 _ENCODES = "encode"  # of bytes, to a codec that makes them longer, again and again
 _PLAIN_CODECS = ("latin1", "")
@@ -42,8 +45,10 @@ def check_pt_file(path: Path) -> bool:
         Whether it has the zip form, which can be mapped.
 
     Raises:
-        CorruptFileError: records that are packed, that overlap, or that are larger than the file.
-        UnsupportedFormatError: a pickle that makes bytes out of nothing, or that never ends.
+        CorruptFileError: records that are packed, that overlap, or that are larger than the file;
+            or a large file of another form.
+        UnsupportedFormatError: a pickle that makes bytes out of nothing, or that never ends; or
+            more than should be read as a whole.
     """
     with open_regular(path) as file:
         is_zip = file.read(4) == ZIP_MAGIC
@@ -55,14 +60,21 @@ def check_pt_file(path: Path) -> bool:
     return is_zip
 
 
+def _check_whole(path: Path, size_bytes: int, *, what: str) -> None:
+    """Refuse a large file, which may hold nothing at all (holes), before torch reads all of it."""
+    if size_bytes > _MOST_WHOLE_BYTES:
+        raise UnsupportedFormatError(
+            f"{path}: expected at most {_MOST_WHOLE_BYTES} bytes {what}, found {size_bytes}; save "
+            "it anew with torch.save of torch 1.6 or later"
+        )
+
+
 def _check_zip(path: Path, file: BinaryIO) -> None:
     size_bytes = file.seek(0, 2)
     try:
         archive = zipfile.ZipFile(file)
     except Exception as error:  # zipfile raises many kinds of error on damage
-        raise CorruptFileError(
-            f"{path}: expected a file of torch.save, found {error!s:.200}; dump it again"
-        ) from None
+        raise _damaged(path, error) from None
     with archive:
         records = archive.infolist()
         if len(records) > _MOST_RECORDS:
@@ -79,9 +91,35 @@ def _check_zip(path: Path, file: BinaryIO) -> None:
                 f"{path}: expected records of at most {size_bytes} bytes, found {total}; "
                 "dump it again"
             )
-        for record in records:
+        whole = [record for record in records if "/data/" not in record.filename]
+        _check_whole(path, sum(r.file_size for r in whole), what="beside the tensors' values")
+        _check_byte_order(path, archive, whole, size_bytes)
+        for record in whole:
             if record.filename.endswith("/data.pkl"):
                 _check_record(path, archive, record)
+
+
+def _check_byte_order(
+    path: Path, archive: zipfile.ZipFile, records: list[zipfile.ZipInfo], size_bytes: int
+) -> None:
+    """Refuse many values of another byte order, which torch swaps in memory."""
+    for record in records:
+        if record.filename.endswith("/byteorder") and _read(path, archive, record, 8) == b"big":
+            _check_whole(path, size_bytes, what="of big-endian values")
+
+
+def _read(path: Path, archive: zipfile.ZipFile, record: zipfile.ZipInfo, most_bytes: int) -> bytes:
+    try:
+        with archive.open(record) as opened:
+            return opened.read(most_bytes)
+    except Exception as error:  # such as that of a checksum
+        raise _damaged(path, error) from None
+
+
+def _damaged(path: Path, error: Exception) -> CorruptFileError:
+    return CorruptFileError(
+        f"{path}: expected a file of torch.save, found {error!s:.200}; dump it again"
+    )
 
 
 def _check_record(path: Path, archive: zipfile.ZipFile, record: zipfile.ZipInfo) -> None:
@@ -93,9 +131,7 @@ def _check_record(path: Path, archive: zipfile.ZipFile, record: zipfile.ZipInfo)
     except (CorruptFileError, UnsupportedFormatError):
         raise
     except Exception as error:  # such as that of a checksum
-        raise CorruptFileError(
-            f"{path}: expected a file of torch.save, found {error!s:.200}; dump it again"
-        ) from None
+        raise _damaged(path, error) from None
 
 
 def _is_harmless(pickled: bytes) -> bool:
@@ -113,6 +149,14 @@ def _is_harmless(pickled: bytes) -> bool:
 
 
 def _check_old_form(path: Path, file: BinaryIO) -> None:
+    size_bytes = file.seek(0, 2)
+    file.seek(0)
+    if size_bytes > _MOST_WHOLE_BYTES and file.read(1) != _PICKLE_BEGIN:
+        raise CorruptFileError(
+            f"{path}: expected a file of torch.save, found {size_bytes} bytes of another form"
+        )
+    file.seek(0)
+    _check_whole(path, size_bytes, what="of a file that is no zip archive")
     for _ in range(_OLD_FORM_PICKLES):
         if not _check_pickle(path, file):
             return

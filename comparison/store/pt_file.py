@@ -17,7 +17,7 @@ import numpy as np
 
 from comparison.numerics.dtypes import Array, dtype_of_name
 from comparison.schema.errors import CorruptFileError, UnsupportedFormatError
-from comparison.store.mapped_array import MOST_COPIED_BYTES, unpack_nibbles
+from comparison.store.mapped_array import MOST_COPIED_BYTES, check_unpacked, unpack_nibbles
 from comparison.store.mapping_guard import note_mapping
 from comparison.store.pt_check import check_pt_file
 from comparison.store.regular_file import open_regular
@@ -128,7 +128,8 @@ def _load_stamped(
 def _load(path: Path) -> Any:
     import torch
 
-    # Only the zip form can be mapped; the one before torch 1.6 is read whole. A small one is, too.
+    # Only the zip form can be mapped; the one before torch 1.6 is read whole, as far as
+    # check_pt_file lets it be. A small one is, too.
     mapped = check_pt_file(path) and path.stat().st_size > MOST_COPIED_BYTES
     try:
         with warnings.catch_warnings():
@@ -290,13 +291,17 @@ def _as_array(path: Path, tensor: "torch.Tensor") -> Array:
     _check_stored(path, tensor)
     storage = tensor.untyped_storage()
     note_mapping(path, storage.data_ptr(), storage.nbytes())  # as far as it is mapped
+    if name == "complex32" or tensor.is_conj() or tensor.is_neg():
+        itemsize = max(tensor.element_size(), np.dtype(np.complex64).itemsize)
+        check_unpacked(path, tensor.numel() * itemsize)
     tensor = tensor.detach().resolve_conj().resolve_neg()
     if name == "complex32":  # numpy has none
         return np.asarray(tensor.to(torch.complex64).numpy())
     if name == "float4_e2m1fn_x2":
+        check_unpacked(path, 2 * tensor.numel())
         packed = tensor.contiguous().view(torch.uint8).numpy()
         shape = (*packed.shape[:-1], 2 * packed.shape[-1]) if packed.ndim else (2,)
-        return unpack_nibbles(packed, dtype=dtype_of_name("float4_e2m1fn"), shape=shape)
+        return unpack_nibbles(path, packed, dtype=dtype_of_name("float4_e2m1fn"), shape=shape)
     dtype = dtype_of_name(name)
     if name.startswith(("bfloat", "float8")):  # numpy and torch share only the bits of these
         bits = torch.uint16 if dtype.itemsize == 2 else torch.uint8

@@ -101,12 +101,13 @@ def map_stored(path: Path, stored: StoredTensor) -> Array:
 
     Raises:
         CorruptFileError: the file is shorter than that.
+        UnsupportedFormatError: elements of 4 bits that are too many to unpack.
     """
     dtype = dtype_of_name(stored.dtype)
     if stored.dtype == "float4_e2m1fn":
         size: Shape = (stored.end - stored.begin,)
         packed = map_array(path, dtype=np.dtype(np.uint8), shape=size, offset=stored.begin)
-        return unpack_nibbles(packed, dtype=dtype, shape=stored.shape)
+        return unpack_nibbles(path, packed, dtype=dtype, shape=stored.shape)
     return map_array(path, dtype=dtype, shape=stored.shape, offset=stored.begin)
 
 

@@ -1,5 +1,6 @@
 """The .max reader and writer, against files laid out by hand and files that lie."""
 
+import os
 import random
 import struct
 import tracemalloc
@@ -100,6 +101,14 @@ def test_packed_four_bit_floats(tmp_path: Path) -> None:
     content = file_bytes(code=64, shape=(5,), data=bytes([0x21, 0x43, 0x05]))
     found = read_max_file(write(tmp_path, content))
     np.testing.assert_array_equal(found.astype(float), [0.5, 1.0, 1.5, 2.0, 3.0])
+
+
+def test_packed_four_bit_floats_that_would_take_all_memory(tmp_path: Path) -> None:
+    path = write(tmp_path, file_bytes(code=64, shape=(2**10, 2**31), data=b""))
+    os.truncate(path, path.stat().st_size + 2**40)  # a hole
+    message = r"x\.max: expected a tensor of at most 536870912 bytes .* one of 2199023255552; save"
+    with pytest.raises(UnsupportedFormatError, match=message):
+        read_max_file(path)
 
 
 def test_every_truncation_is_told(tmp_path: Path) -> None:

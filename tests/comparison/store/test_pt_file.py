@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from comparison.schema.errors import BadInputError, CorruptFileError, UnsupportedFormatError
-from comparison.store import pt_check, pt_file
+from comparison.store import mapped_array, pt_check, pt_file
 from comparison.store.pt_file import list_pt_keys, read_pt_tensor
 from comparison.store.tensor_file import list_file, read_tensor
 
@@ -399,6 +399,83 @@ def test_keys_that_are_no_texts(tmp_path: Path) -> None:
     content = {(1, "q"): torch.ones(1), None: torch.ones(1), 2.5: {True: torch.ones(1)}}
     torch.save(content, tmp_path / "x.pt")
     assert list_pt_keys(tmp_path / "x.pt") == ("(1, 'q')", "None", "2.5.True")
+
+
+def _grow(path: Path) -> None:
+    """Append a hole."""
+    os.truncate(path, 2**42)
+
+
+def test_an_old_form_is_read_as_a_whole_only_where_it_is_small(tmp_path: Path) -> None:
+    path = tmp_path / "x.pt"
+    torch.save(torch.ones(3), path, _use_new_zipfile_serialization=False)
+    assert list_pt_keys(path) is None
+    _grow(path)
+    message = "bytes of a file that is no zip archive, found 4398046511104; save it anew with torch"
+    for read in (list_pt_keys, read_pt_tensor):
+        with pytest.raises(UnsupportedFormatError, match=message):
+            read(path)
+    (tmp_path / "y.pt").touch()
+    _grow(tmp_path / "y.pt")
+    with pytest.raises(CorruptFileError, match=r"torch\.save, found 4398046511104 bytes"):
+        list_pt_keys(tmp_path / "y.pt")
+
+
+@pytest.mark.parametrize("name", ["data.pkl", "byteorder", "version", ".data/serialization_id"])
+def test_records_that_torch_reads_as_a_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    torch.save(torch.ones(3), tmp_path / "x.pt")
+    path = tmp_path / "y.pt"
+    with zipfile.ZipFile(tmp_path / "x.pt") as old, zipfile.ZipFile(path, "w") as new:
+        for record in old.infolist():
+            padding = b" " * 5000 if record.filename == f"x/{name}" else b""
+            new.writestr(record.filename, old.read(record) + padding)
+    monkeypatch.setattr(pt_check, "_MOST_WHOLE_BYTES", 5000)
+    with pytest.raises(UnsupportedFormatError, match="at most 5000 bytes beside the tensors' val"):
+        read_pt_tensor(path)
+
+
+def test_values_of_another_byte_order_are_swapped_only_where_they_are_few(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.save(torch.ones(2000), tmp_path / "x.pt")
+    path = tmp_path / "y.pt"
+    with zipfile.ZipFile(tmp_path / "x.pt") as old, zipfile.ZipFile(path, "w") as new:
+        for record in old.infolist():
+            content = old.read(record)
+            if record.filename == "x/byteorder":
+                content = b"big"
+            elif record.filename == "x/data/0":
+                content = np.frombuffer(content, "<f4").astype(">f4").tobytes()
+            new.writestr(record.filename, content)
+    assert read_pt_tensor(path).tolist() == [1] * 2000
+    monkeypatch.setattr(pt_check, "_MOST_WHOLE_BYTES", 5000)
+    with pytest.raises(UnsupportedFormatError, match="at most 5000 bytes of big-endian values"):
+        read_pt_tensor(path)
+
+
+@pytest.mark.filterwarnings("ignore:ComplexHalf support")
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: torch.ones(8, dtype=torch.uint8).view(torch.float4_e2m1fn_x2),
+        lambda: torch.ones(2, dtype=torch.complex64).conj(),
+        lambda: torch.ones(2, dtype=torch.complex64).conj().imag,
+        lambda: torch.ones(2, dtype=torch.complex64).to(torch.complex32),
+    ],
+    ids=["float4", "conjugate", "negative", "complex32"],
+)
+def test_what_is_made_in_memory_is_bounded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: Callable[[], torch.Tensor]
+) -> None:
+    path = tmp_path / "x.pt"
+    torch.save(make(), path)
+    monkeypatch.setattr(mapped_array, "MOST_UNPACKED_BYTES", 16)
+    assert read_pt_tensor(path).nbytes <= 16
+    monkeypatch.setattr(mapped_array, "MOST_UNPACKED_BYTES", 15)
+    with pytest.raises(UnsupportedFormatError, match=r"of at most 15 bytes in .* one of 16; save"):
+        read_pt_tensor(path)
 
 
 def test_a_lone_tensor_has_no_keys(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """The safetensors reader, against files laid out by hand and files that lie."""
 
 import json
+import os
 import random
 import time
 from pathlib import Path
@@ -75,6 +76,14 @@ def test_packed_four_bit_floats(tmp_path: Path) -> None:
     path = write(tmp_path, file_bytes({"a": tensor("F4", (2, 2), (0, 2))}, bytes([0x21, 0x43])))
     found = read_safetensors_tensor(path, "a").astype(float)
     np.testing.assert_array_equal(found, [[0.5, 1.0], [1.5, 2.0]])
+
+
+def test_packed_four_bit_floats_that_would_take_all_memory(tmp_path: Path) -> None:
+    path = write(tmp_path, file_bytes({"a": tensor("F4", (2, 2**40), (0, 2**40))}))
+    os.truncate(path, path.stat().st_size + 2**40)  # a hole
+    message = r"x\.safetensors: expected a tensor of at most 536870912 bytes .* of 2199023255552; s"
+    with pytest.raises(UnsupportedFormatError, match=message):
+        read_safetensors_tensor(path, "a")
 
 
 def test_every_truncation_is_told(tmp_path: Path) -> None:
