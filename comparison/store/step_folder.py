@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from comparison.schema.errors import BadInputError
+from comparison.schema.errors import BadInputError, CorruptFileError
 from comparison.schema.manifest import Manifest
 from comparison.schema.tensor_entry import TensorEntry
 from comparison.schema.tensor_names import name_of_stem
@@ -27,6 +27,9 @@ _TEMPORARY_SUFFIX = ".tmp"
 # Folders below that are looked into for tensors which are not read.
 _MOST_FOLDERS = 1000
 _MOST_ORDER_BYTES = 40_000_000
+_MOST_ORDER_LINES = 1_000_000
+# Names without a file that are listed one by one; each costs as much as a tensor.
+_MOST_MISSING = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,22 +83,26 @@ def list_step(
         if problem is not None:
             problems[entries[0]] = problem
     found = _tell_apart(found, problems)
-    names = _read_order(folder / ORDER_FILE_NAME, manifest)
-    own_order = names is not None
-    if names is None and order_file is not None:
-        names = _read_order(order_file, manifest)
-    missing = _missing(names or (), found) if own_order else ()
+    text = _read_order(folder / ORDER_FILE_NAME, manifest)
+    own_order = text is not None
+    if text is None and order_file is not None:
+        text = _read_order(order_file, manifest)
+    order = _Order.of(text or "", found)
+    missing = order.missing if own_order else ()
     for name in missing:
         entry = TensorEntry(name=name, step=step, order=0, path=folder / ORDER_FILE_NAME, rank=rank)
-        problems[entry] = f"{ORDER_FILE_NAME} lists {name}, but {folder} has no file for it"
+        problems[entry] = f"{ORDER_FILE_NAME} lists {name:.200}, but {folder} has no file for it"
         found.append(entry)
-    in_order = tuple(_in_order(found, names or ()))
+    if own_order and order.further:
+        further = f"lists {order.further} further names that have no file in {folder}"
+        notes.append(f"{ORDER_FILE_NAME} {further}")
+    in_order = tuple(order.sort(found))
     lacking = set(found[len(found) - len(missing) :])
     return StepListing(
         entries=in_order,
         there=tuple(entry for entry in in_order if entry not in lacking) if lacking else in_order,
         problems=problems,
-        order_known=names is not None,
+        order_known=text is not None,
         partial=bool(missing) or any(map(is_partial_file, files)),
         notes=tuple(notes),
     )
@@ -176,42 +183,68 @@ def _tell_apart(entries: list[TensorEntry], problems: dict[TensorEntry, str]) ->
     ]
 
 
-def _read_order(path: Path, manifest: Manifest | None) -> tuple[str, ...] | None:
+def _read_order(path: Path, manifest: Manifest | None) -> str | None:
     try:
         content = read_regular(path, most_bytes=_MOST_ORDER_BYTES)
     except (FileNotFoundError, NotADirectoryError):
         if path.is_symlink():
             raise
         return None
+    if max(content.count(b"\n"), content.count(b"\r")) > _MOST_ORDER_LINES:
+        raise CorruptFileError(f"{path}: expected at most {_MOST_ORDER_LINES} lines, found more")
     text = content.decode("utf-8", errors="surrogateescape")
     if manifest is not None and not manifest.complete:
         text = text[: text.rfind("\n") + 1]  # a killed run may have been writing the last name
-    return tuple(line for line in re.split(r"\r\n|\r|\n", text) if line)
+    return text
 
 
 def _spellings(entry: TensorEntry) -> tuple[str, ...]:
     return (entry.name, entry.path.stem, entry.path.name)
 
 
-def _missing(names: Iterable[str], entries: list[TensorEntry]) -> tuple[str, ...]:
-    there = {spelling for entry in entries for spelling in _spellings(entry)}
-    missing = (n for n in names if n not in there and name_of_stem(n) not in there)
-    return tuple(dict.fromkeys(missing))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Order:
+    """What a list of names says of the tensors that are there; of others it takes no memory.
 
+    Attributes:
+        place: in the list, of each spelling of a tensor, and of `missing`.
+        lines: number of names in the list.
+        missing: the first names of no tensor.
+        further: number of lines with others.
+    """
 
-def _in_order(entries: list[TensorEntry], names: tuple[str, ...]) -> list[TensorEntry]:
-    place: dict[str, int] = {}
-    for position, name in enumerate(names):
-        place.setdefault(name, position)
-        place.setdefault(name_of_stem(name), position)
+    place: dict[str, int]
+    lines: int
+    missing: tuple[str, ...]
+    further: int
 
-    def sort_key(entry: TensorEntry) -> tuple[int, list[tuple[int, int, str]], str]:
-        position = 0
-        if names:
-            position = min(place.get(name, len(names)) for name in _spellings(entry))
-        return position, _natural(entry.name), str(entry.path)
+    @classmethod
+    def of(cls, text: str, entries: Iterable[TensorEntry]) -> "_Order":
+        """Go through a list, a name a line."""
+        there = {spelling for entry in entries for spelling in _spellings(entry)}
+        place: dict[str, int] = {}
+        missing: dict[str, None] = {}
+        lines = further = 0
+        for match in re.finditer(r"[^\r\n]+", text):
+            name = match[0]
+            spellings = there.intersection((name, name_of_stem(name)))
+            if not spellings and (name in missing or len(missing) < _MOST_MISSING):
+                missing[name] = None
+                spellings = {name}
+            for spelling in spellings:
+                place.setdefault(spelling, lines)
+            further += not spellings
+            lines += 1
+        return cls(place=place, lines=lines, missing=tuple(missing), further=further)
 
-    return sorted(entries, key=sort_key)
+    def sort(self, entries: Iterable[TensorEntry]) -> list[TensorEntry]:
+        """Sort tensors as they are listed, those that are not listed behind them by name."""
+
+        def sort_key(entry: TensorEntry) -> tuple[int, list[tuple[int, int, str]], str]:
+            place = min(self.place.get(name, self.lines) for name in _spellings(entry))
+            return place, _natural(entry.name), str(entry.path)
+
+        return sorted(entries, key=sort_key)
 
 
 def _natural(name: str) -> list[tuple[int, int, str]]:

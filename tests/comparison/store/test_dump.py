@@ -2,6 +2,8 @@
 
 import os
 import shutil
+import time
+import tracemalloc
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +22,7 @@ from comparison.schema.errors import (
     UnsupportedFormatError,
 )
 from comparison.schema.manifest import CaptureCertificate, RawTensor
+from comparison.store import step_folder
 from comparison.store.dump import Dump, open_dump
 from comparison.store.manifest_file import write_manifest
 from comparison.store.max_file import write_max_file
@@ -165,6 +168,34 @@ def test_a_listed_tensor_without_file_is_a_problem(tmp_path: Path) -> None:
     assert found(dump) == [(0, 0, "a"), (0, 1, "b")]
     (problem,) = dump.problems.values()
     assert problem == f"tensor_names.txt lists b, but {tmp_path / '0'} has no file for it"
+
+
+def test_of_a_flood_of_listed_tensors_without_file_the_first_are_problems(tmp_path: Path) -> None:
+    write_step(tmp_path / "0", {"a": ONE, "b": ONE})
+    names = ["b", *(f"none.{number}" for number in range(30_000)), "none.7", "a"]
+    (tmp_path / "0" / "tensor_names.txt").write_text("\n".join(names))
+    tracemalloc.start()
+    begin = time.process_time()
+    dump = open_dump(tmp_path)
+    taken, peak = time.process_time() - begin, tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert [entry.name for entry in dump.entries] == ["b", *names[1:1001], "a"]
+    assert len(dump.problems) == 1000
+    folder = tmp_path / "0"
+    notes = (f"tensor_names.txt lists 29000 further names that have no file in {folder}",)
+    assert (dump.complete, dump.notes) == (False, notes)
+    assert taken < 3
+    assert peak < 8_000_000
+
+
+def test_a_list_of_too_many_names_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(step_folder, "_MOST_ORDER_LINES", 3)
+    write_step(tmp_path / "0", {"a": ONE})
+    (tmp_path / "0" / "tensor_names.txt").write_text("a\n\n\n\n")
+    with pytest.raises(BadInputError, match=r"tensor_names\.txt: expected at most 3 lines, found"):
+        open_dump(tmp_path)
 
 
 @pytest.mark.parametrize("suffix", [".max", ".safetensors", ".npy", ".pt"])
