@@ -1,5 +1,6 @@
 """The tensors that several ranks hold, for holding them against a dump of one process."""
 
+import itertools
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 
@@ -18,6 +19,7 @@ Read = Callable[[TensorEntry], Array]
 Problem = NotComparable | ShapeDiffers
 
 _MOST_LISTED = 3
+_MOST_RANKS = 20
 
 
 class UnknownBlocksError(Exception):
@@ -32,6 +34,7 @@ class RankParts:
             each rank is compared by itself.
         joined: number of tensors that were joined from parts.
         copies: number of tensors of which the first rank's was compared.
+        first_lacks: whether other ranks hold tensors that the first rank, which is compared, lacks.
     """
 
     def __init__(self, dump: Dump, *, other: Dump, read: Read) -> None:
@@ -47,13 +50,18 @@ class RankParts:
         self.count = dump.promised_ranks if alone and None not in ranks else 1
         self.joined = self.copies = 0
         self._ranks = sorted(rank for rank in ranks if rank is not None)
+        self._gone = next((rank for rank in range(self.count) if rank not in ranks), None)
         self._read = read
         self._entries: defaultdict[_Key, list[TensorEntry]] = defaultdict(list)
+        self._held: defaultdict[int | None, set[_Key]] = defaultdict(set)  # by rank
         self._fates: dict[TensorEntry, str] = {}
-        self._diverged: dict[TensorEntry, list[TensorEntry]] = {}
+        self._diverged: dict[TensorEntry, dict[TensorEntry, None]] = {}
         if self.count > 1:
             for entry in dump.entries:
                 self._entries[_key(entry)].append(entry)
+                self._held[entry.rank].add(_key(entry))
+        self._held_by_first = self._held[self._ranks[0]] if self._entries else set()
+        self.first_lacks = len(self._held_by_first) < len(self._entries)
 
     @property
     def diverged(self) -> int:
@@ -62,31 +70,29 @@ class RankParts:
 
     def unlike(self, entry: TensorEntry) -> Sequence[TensorEntry]:
         """Give what further ranks hold in place of a copy of the first rank's tensor."""
-        return self._diverged.get(entry, ())
+        return tuple(self._diverged.get(entry, ()))
 
     def fate(self, entry: TensorEntry) -> str | None:
         """Say what became of a further rank's tensor, None where nothing is known."""
-        if self._entries and self._first_lacks(self._entries[_key(entry)]):
+        if _key(entry) in self._entries and _key(entry) not in self._held_by_first:
             return f"rank {self._ranks[0]} lacks this tensor"
         return self._fates.get(entry)
 
     def lacks(self) -> list[str]:
         """Say which ranks lack tensors that other ranks have."""
-        missing: defaultdict[int, list[TensorEntry]] = defaultdict(list)
-        for peers in self._entries.values():
-            there = {peer.rank for peer in peers}
-            for rank in self._ranks:
-                if rank not in there:
-                    missing[rank].append(peers[0])
-        return [f"rank {rank} lacks {_shown(entries)}" for rank, entries in missing.items()]
+        if self.count == 1:
+            return []
+        told = [f"rank {rank} lacks {text}" for rank in self._ranks if (text := self._lacks(rank))]
+        further = len(told) - _MOST_RANKS
+        return [*told[:_MOST_RANKS], f"{further} further ranks lack some"] if further > 0 else told
 
-    @property
-    def first_lacks(self) -> bool:
-        """Whether other ranks hold tensors that the first rank, which is compared, lacks."""
-        return any(self._first_lacks(peers) for peers in self._entries.values())
-
-    def _first_lacks(self, peers: Sequence[TensorEntry]) -> bool:
-        return bool(peers) and all(peer.rank != self._ranks[0] for peer in peers)
+    def _lacks(self, rank: int) -> str:
+        """Name the first tensors that a rank lacks, without going through all of them."""
+        held = self._held[rank]
+        missing = (peers[0] for key, peers in self._entries.items() if key not in held)
+        return _shown(
+            list(itertools.islice(missing, _MOST_LISTED)), count=len(self._entries) - len(held)
+        )
 
     def whole(self, entry: TensorEntry, first: Array, *, shape: Shape) -> Split | Problem | None:
         """Find the parts of all ranks of a tensor, if it is split.
@@ -106,11 +112,9 @@ class RankParts:
         if self.count == 1 or entry.rank != self._ranks[0]:
             return None
         axis = shard_axis(shape, first.shape, ranks=self.count)
-        gone = next((rank for rank in range(self.count) if rank not in self._ranks), None)
-        if axis is None and gone is not None and _may_be_part(first.shape, shape):
-            return NotComparable(
-                reason=f"rank {gone} is gone: {list(first.shape)} may be a part of {list(shape)}"
-            )
+        if axis is None and self._gone is not None and _may_be_part(first.shape, shape):
+            part = f"{list(first.shape)} may be a part of {list(shape)}"
+            return NotComparable(reason=f"rank {self._gone} is gone: {part}")
         if axis is None:
             self._check_copies(entry, first)
             return None
@@ -158,11 +162,11 @@ class RankParts:
         peers = self._entries[_key(entry)]
         for peer in self._others(entry):
             self._fates[peer] = f"a part; that of rank {entry.rank} could not be compared"
-        there = [peer.rank for peer in peers]
+        there = {peer.rank for peer in peers}
         missing = next((rank for rank in range(self.count) if rank not in there), None)
         if missing is not None:
-            return NotComparable(reason=f"rank {missing} lacks {_shown([entry])}")
-        if len(there) != self.count:
+            return NotComparable(reason=f"rank {missing} lacks {_shown([entry], count=1)}")
+        if len(peers) != self.count:
             return NotComparable(reason=f"several folders hold {entry.name} of one rank")
         shards = [self._read(peer) for peer in peers]
         for peer, shard in zip(peers, shards, strict=True):
@@ -182,8 +186,8 @@ class RankParts:
         for peer in self._others(entry):
             if self._is_copy(peer, first):
                 self._fates[peer] = f"a copy of rank {entry.rank}'s, the same bit for bit"
-            elif peer not in self._diverged.setdefault(entry, []):
-                self._diverged[entry].append(peer)
+            else:
+                self._diverged.setdefault(entry, {})[peer] = None
 
     def _is_copy(self, peer: TensorEntry, first: Array) -> bool:
         try:
@@ -212,10 +216,10 @@ def _bytes(array: Array) -> Array:
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
 
 
-def _shown(entries: Sequence[TensorEntry]) -> str:
-    named = ", ".join(f"{entry.name} of step {entry.step}" for entry in entries[:_MOST_LISTED])
-    further = len(entries) - _MOST_LISTED
-    return f"{named} and {further} more" if further > 0 else named
+def _shown(entries: Sequence[TensorEntry], *, count: int) -> str:
+    """Name the first of so many tensors."""
+    named = ", ".join(f"{entry.name} of step {entry.step}" for entry in entries)
+    return f"{named} and {count - len(entries)} more" if count > len(entries) else named
 
 
 def _key(entry: TensorEntry) -> _Key:

@@ -7,7 +7,7 @@ single files.
 
 import os
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -201,11 +201,14 @@ def _broken_by_ranks(
     path: Path, own: Manifest | None, listings: list[StepListing]
 ) -> Iterator[str]:
     """Say what the folders of ranks lack, by their manifests and by their numbers."""
-    there = [entry for listing in listings for entry in listing.there]
+    there: defaultdict[int | None, list[TensorEntry]] = defaultdict(list)
+    for listing in listings:
+        for entry in listing.there:
+            there[entry.rank].append(entry)
     folders = [(rank, folder) for rank, folder in _roots(path) if rank is not None]
     run = own
     for rank, folder in folders:
-        held = [entry for entry in there if entry.rank == rank]
+        held = there[rank]
         if not held:
             yield f"no tensors in {folder}"
         if not os.path.lexists(folder / MANIFEST_NAME):

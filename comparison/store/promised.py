@@ -59,11 +59,12 @@ def missing_ranks(manifest: Manifest | None, ranks: Sequence[int]) -> str | None
         ranks: those that have a folder.
     """
     promised = promised_ranks(manifest, ranks)
-    if not ranks or len(set(ranks)) == len(ranks) == promised:
+    there = set(ranks)
+    if not ranks or len(there) == len(ranks) == promised:
         return None
-    if len(set(ranks)) < len(ranks):
-        return f"expected one folder a rank, found {len(ranks)} folders of {len(set(ranks))} ranks"
-    lacking = (rank for rank in range(promised) if rank not in ranks)
+    if len(there) < len(ranks):
+        return f"expected one folder a rank, found {len(ranks)} folders of {len(there)} ranks"
+    lacking = (rank for rank in range(promised) if rank not in there)
     shown = ", ".join(str(rank) for rank in itertools.islice(lacking, _MOST_LISTED))
     more = ", ..." if promised - len(ranks) > _MOST_LISTED else ""
     return f"{promised} ranks ran, {len(ranks)} are here: no folder of rank {shown}{more}"

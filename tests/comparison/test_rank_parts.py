@@ -2,6 +2,7 @@
 
 import itertools
 import shutil
+import time
 import tracemalloc
 from collections import Counter
 from dataclasses import replace
@@ -14,13 +15,17 @@ import pytest
 
 from comparison.numerics.dtypes import Array
 from comparison.pipeline import CompareOptions, compare
+from comparison.rank_parts import RankParts
 from comparison.report.json_report import comparison_to_dict
 from comparison.schema.comparison import Comparison, Verdict
 from comparison.schema.errors import BadInputError
 from comparison.schema.manifest import Padding
 from comparison.schema.outcome import Compared, Judged, Metrics, NotComparable, ShapeDiffers
+from comparison.schema.tensor_entry import TensorEntry
 from comparison.schema.tolerance import Tolerance
+from comparison.store.dump import Dump
 from comparison.store.manifest_file import write_manifest
+from comparison.store.safetensors_file import write_safetensors
 from tests.comparison.dumps import make_manifest, numbers, write_dump, write_step
 
 ATTENTION = "model.model.layers.0.self_attn"
@@ -194,6 +199,49 @@ def test_a_tensor_that_a_rank_lacks_cuts_the_result_short(
     assert f"rank {rank} lacks {name} of step 0" in comparison.candidate.notes
     if rank == 0:
         assert "rank 0 lacks" in reasons(comparison)[name]
+
+
+def _ranks_of(path: Path, held: dict[int, list[str]]) -> Dump:
+    """Make a dump of names only."""
+    entries = tuple(
+        TensorEntry(name=name, step=0, order=order, path=path / f"rank{rank}" / name, rank=rank)
+        for rank, names in held.items()
+        for order, name in enumerate(names)
+    )
+    return Dump(path=path, manifest=None, entries=entries, rank_folders=tuple(held))
+
+
+def _refuse(entry: TensorEntry) -> Array:
+    raise AssertionError(entry)
+
+
+def test_what_many_ranks_lack_is_counted_not_listed(tmp_path: Path) -> None:
+    names = [f"b{number}" for number in range(3000)]
+    ranks = _ranks_of(tmp_path, {0: names, **{rank: [names[1]] for rank in range(1, 300)}})
+    alone = _ranks_of(tmp_path, {0: ["b1"]})
+    alone = replace(alone, entries=tuple(replace(e, rank=None) for e in alone.entries))
+    parts = RankParts(ranks, other=alone, read=_refuse)
+    tracemalloc.start()
+    told = parts.lacks()
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert told[0] == "rank 1 lacks b0 of step 0, b2 of step 0, b3 of step 0 and 2996 more"
+    assert told[19].startswith("rank 20 lacks b0 of step 0")
+    assert told[20:] == ["279 further ranks lack some"]
+    assert peak < 1_000_000
+
+
+def test_many_unpaired_tensors_of_ranks_take_time_in_proportion(tmp_path: Path) -> None:
+    few = numbers(2, 2)
+    for path, prefix in (("one", "a"), ("all/rank0", "b"), ("all/rank1", "b")):
+        tensors = {f"{prefix}{number}-output": few for number in range(3000)}
+        (tmp_path / path / "0").mkdir(parents=True)
+        file = tmp_path / path / "0" / "tensors.safetensors"
+        write_safetensors(file, tensors | {"y-output": few}, metadata={})
+    begin = time.process_time()
+    comparison = judged(tmp_path / "one", tmp_path / "all")
+    assert time.process_time() - begin < 4
+    assert len(comparison.unpaired) == 9001
 
 
 def test_a_step_that_a_rank_lacks_is_no_difference(tmp_path: Path) -> None:
