@@ -15,6 +15,7 @@ from oracles.registry import PIPELINE_ORACLES
 from test_common.error_text import describe, line_in_file, shown
 from test_common.working_folder import working_folder_kept
 
+_MOST_BYTES = 16 << 20  # Python reads it as a whole
 _OURS = ("oracles", "tools")  # of which files of other workspaces guess modules
 Offered = PipelineOracle | type[PipelineOracle]
 
@@ -84,6 +85,8 @@ def _check_exists(path: Path) -> None:
     if not is_file:
         problem = "is no regular file" if exists else "does not exist"
         raise MissingPathError(f"oracle file {path} {problem}")
+    if path.stat().st_size > _MOST_BYTES:
+        raise BadInputError(f"oracle file {path} is larger than {_MOST_BYTES} bytes")
 
 
 def _import(path: Path) -> ModuleType:

@@ -1,12 +1,10 @@
 """Every registered oracle by its key, and the search for one by name."""
 
 import difflib
-import json
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from comparison.schema.errors import BadInputError, CorruptFileError, UnknownPipelineError
 from oracles import tiny_random
@@ -19,6 +17,7 @@ from oracles.oracle import PipelineOracle
 from oracles.packaged import PREFIX as PACKAGED_PREFIX
 from oracles.packaged import packaged_oracles
 from oracles.tiny_gguf import tiny_gguf_oracles
+from test_common.config_file import read_config_object
 from test_common.error_text import shown
 
 PIPELINE_ORACLES: dict[str, PipelineOracle] = {
@@ -149,23 +148,13 @@ def _refuse_diffusers_folder(folder: Path) -> None:
     """Say of a folder of the package diffusers what it makes."""
     index = folder / "model_index.json"
     if index.is_file():
-        name = str(_json_object(index).get("_class_name"))
+        name = str(read_config_object(index).get("_class_name"))
         reason = why_no_oracle(name) or f"{name} is no language model"
         raise BadInputError(f"{folder}: {reason}")
 
 
-def _json_object(path: Path) -> dict[str, Any]:
-    try:
-        content: Any = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, OSError, RecursionError) as error:
-        raise CorruptFileError(f"{path} cannot be read as JSON: {error}") from error
-    if not isinstance(content, dict):
-        raise CorruptFileError(f"{path} is not a JSON object")
-    return content
-
-
 def _local_architecture(config_path: Path) -> Architecture:
-    config = _json_object(config_path)
+    config = read_config_object(config_path)
     names = config.get("architectures")
     if names is None:  # old files lack it
         names = []

@@ -1,11 +1,15 @@
 """Prompts from a file, one row of the batch each."""
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from comparison.schema.errors import BadInputError, MissingPathError
+from comparison.schema.errors import BadInputError, CorruptFileError, MissingPathError
+from comparison.store.json_text import parse_json
+from comparison.store.regular_file import read_regular
+
+_MOST_BYTES = 16 << 20  # two million token ids
+_MOST_DIGITS = 20
 
 Prompt = str | tuple[int, ...]
 
@@ -19,15 +23,17 @@ def read_batch(path: Path) -> tuple[Prompt, ...]:
 
     Raises:
         MissingPathError: there is no such file.
-        BadInputError: the file is of another form, or holds no prompt.
+        BadInputError: the file is of another form, too large, or holds no prompt.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        content = read_regular(path, most_bytes=_MOST_BYTES)
+        prompts = _parse_json(path, content) if path.suffix == ".json" else _lines(content)
     except FileNotFoundError:
         raise MissingPathError(f"batch file {path} does not exist") from None
     except (OSError, UnicodeDecodeError) as error:
         raise BadInputError(f"batch file {path} cannot be read as UTF-8 text: {error}") from error
-    prompts = _parse_json(path, text) if path.suffix == ".json" else _lines(text)
+    except CorruptFileError as error:
+        raise BadInputError(f"batch file {error}") from None
     if not prompts:
         raise BadInputError(f"batch file {path} holds no prompt")
     return prompts
@@ -40,21 +46,24 @@ def parse_token_ids(text: str) -> tuple[int, ...]:
         BadInputError: one of them is no number, or there are none.
     """
     words = text.replace(",", " ").split()
-    wrong = [word for word in words if not word.isdecimal()]
+    # Python turns no endless digits into a number.
+    wrong = [word for word in words if not word.isdecimal() or len(word) > _MOST_DIGITS]
     if wrong or not words:
-        raise BadInputError(f"prompt ids must be numbers separated by commas, got {text!r}")
+        raise BadInputError(f"prompt ids must be numbers separated by commas, got {text!r:.200}")
     return tuple(int(word) for word in words)
 
 
-def _lines(text: str) -> tuple[Prompt, ...]:
-    return tuple(line for line in text.splitlines() if line.strip())
+def _lines(content: bytes) -> tuple[Prompt, ...]:
+    return tuple(line for line in content.decode("utf-8").splitlines() if line.strip())
 
 
-def _parse_json(path: Path, text: str) -> tuple[Prompt, ...]:
+def _parse_json(path: Path, content: bytes) -> tuple[Prompt, ...]:
     try:
-        entries = json.loads(text)
-    except (json.JSONDecodeError, RecursionError) as error:
-        raise BadInputError(f"batch file {path} is not JSON: {error}") from error
+        entries = parse_json(content)
+    except UnicodeDecodeError:
+        raise
+    except ValueError as error:  # of too many digits, too: a bare ValueError
+        raise BadInputError(f"batch file {path} is not JSON: {error!s:.200}") from error
     if not isinstance(entries, list):
         raise BadInputError(f"batch file {path} must hold a JSON list, found {entries!r:.60}")
     return tuple(_prompt(path, number, entry) for number, entry in enumerate(entries))

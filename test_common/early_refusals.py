@@ -3,12 +3,12 @@
 Only what is certain: all else is left to the run, which asks transformers and the device.
 """
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
 from comparison.schema.errors import BadInputError
+from test_common.config_file import parse_config, read_config_text
 from test_common.debug_options import ALL_LAYERS
 from test_common.layer_overrides import (
     LAYER_COUNT,
@@ -47,7 +47,7 @@ def refuse_early(
         num_hidden_layers: layers to keep, or `all`.
 
     Raises:
-        BadInputError: with what there is.
+        BadInputError: with what there is; or config.json is far too large.
     """
     if encoding is not None:
         _check_encoding(oracle, encoding, device.partition(":")[0])
@@ -74,8 +74,12 @@ def _layers_of(folder: Path) -> int | None:
     """Return the number of layers where the configuration tells it of each stack, else None."""
     file = folder / _CONFIG
     try:
-        config = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else None
-    except (OSError, ValueError, RecursionError):  # the run says what is wrong with it
+        if not file.is_file():
+            return None
+        config = parse_config(read_config_text(file))
+    except BadInputError:  # too large to be read by the run either
+        raise
+    except (OSError, ValueError):  # the run says what is wrong with it
         return None
     counts = list(_counts(config)) if isinstance(config, dict) else [None]
     known = [count for count in counts if isinstance(count, int)]

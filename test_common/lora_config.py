@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from comparison.schema.errors import CorruptFileError, UnsupportedFormatError
+from test_common.config_file import read_config_object
 from test_common.error_text import shown
 
 # They tell how the adapter was trained or where it goes, and change nothing of what it adds.
@@ -51,7 +51,7 @@ def read_lora_config(path: Path) -> tuple[int, float]:
         CorruptFileError: it cannot be read, or rank or alpha is none.
         UnsupportedFormatError: it changes the model in another way than plain LoRA does, or may.
     """
-    config = _json_object(path)
+    config = read_config_object(path)
     kind = config.get("peft_type", "LORA")
     if kind != "LORA":
         raise UnsupportedFormatError(f"{path}: peft_type is {shown(kind)}, expected 'LORA'")
@@ -83,13 +83,3 @@ def _finite(value: Any) -> float | None:
     except OverflowError:
         return None
     return number if math.isfinite(number) else None
-
-
-def _json_object(path: Path) -> dict[str, Any]:
-    try:
-        config: Any = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, OSError, RecursionError) as error:
-        raise CorruptFileError(f"{path} cannot be read as JSON: {error}") from error
-    if not isinstance(config, dict):
-        raise CorruptFileError(f"{path} is not a JSON object")
-    return config

@@ -20,7 +20,9 @@ from comparison.schema.errors import (
     MissingPathError,
     UnsupportedFormatError,
 )
+from comparison.store.regular_file import open_regular
 from test_common.checkpoint_cache import content_key, default_cache_dir, ensure_folder
+from test_common.config_file import read_config, read_config_text
 from test_common.lora_adapter import (
     CONFIG_FILE,
     FLOATS,
@@ -34,6 +36,7 @@ from test_common.model_load_errors import load_errors
 if TYPE_CHECKING:
     import torch
 
+_PART_BYTES = 1 << 20
 _LAYOUT = 1  # raise it when the code changes what a merge gives
 _SOURCE_FILE = "merged_lora.json"  # a merged folder tells with it what it was made of
 # What a model's files say of weights that are no plain floats.
@@ -99,19 +102,12 @@ def _refuse_quantised(base: Path) -> None:
     said = [name for name in _QUANTISED_FILES if (base / name).is_file()]
     config = base / "config.json"
     if config.is_file():
-        said += [f"{key} of config.json" for key in _quantised_keys(_json_of(config))]
+        said += [f"{key} of config.json" for key in _quantised_keys(read_config(config))]
     if said:
         raise UnsupportedFormatError(
             f"{base} is quantised ({', '.join(said)}): a LoRA adapter can be merged into plain "
             "floats only; take the model before quantisation"
         )
-
-
-def _json_of(path: Path) -> Any:
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, OSError, RecursionError) as error:
-        raise CorruptFileError(f"{path} cannot be read as JSON: {error}") from error
 
 
 def _quantised_keys(config: Any) -> list[str]:
@@ -159,8 +155,11 @@ def _refuse_other_dtypes(adapter: LoraAdapter, dtypes: Mapping[str, str], base: 
 
 
 def _digest(folder: Path) -> str:
-    parts = [(folder / name).read_bytes() for name in (CONFIG_FILE, WEIGHTS_FILE)]
-    return hashlib.sha256(b"\0".join(parts)).hexdigest()
+    digest = hashlib.sha256(read_config_text(folder / CONFIG_FILE) + b"\0")
+    with open_regular(folder / WEIGHTS_FILE) as file:
+        while part := file.read(_PART_BYTES):
+            digest.update(part)
+    return digest.hexdigest()
 
 
 def _state(base: Path) -> list[list[str | int]]:

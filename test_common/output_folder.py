@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 import tempfile
@@ -11,11 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from comparison.schema.errors import UnwritableOutputError
+from comparison.schema.errors import BadInputError, CorruptFileError, UnwritableOutputError
 from comparison.schema.tensor_names import name_of_stem, parse_tensor_name
+from comparison.store.json_fields import read_json
 from comparison.store.manifest_file import MANIFEST_NAME
 from comparison.store.operations_file import OPERATIONS_NAME
-from comparison.store.step_folder import ORDER_FILE_NAME
+from comparison.store.regular_file import read_regular
+from comparison.store.step_folder import MOST_ORDER_BYTES, ORDER_FILE_NAME
 from comparison.store.weights_file import WEIGHTS_NAME
 from test_common.folder_lock import check_unlocked, is_lock
 
@@ -166,8 +167,8 @@ class _OldDump:
     def read(cls, root: Path) -> _OldDump:
         """Read the manifest, also that of a later version of these tools."""
         try:
-            value = json.loads((root / MANIFEST_NAME).read_text(encoding="utf-8"))
-        except (OSError, ValueError, RecursionError):
+            value = read_json(root / MANIFEST_NAME, "a manifest")
+        except BadInputError:
             value = None
         ours = isinstance(value, dict) and value.keys() >= _OUR_KEYS
         return cls(root=root, manifest=value if ours else None)
@@ -240,7 +241,8 @@ class _OldDump:
 
 def _names_in(order_file: Path) -> set[str]:
     try:
-        lines = order_file.read_text(encoding="utf-8", errors="replace").splitlines()
+        content = read_regular(order_file, most_bytes=MOST_ORDER_BYTES)
+        lines = content.decode("utf-8", errors="replace").splitlines()
         return {*lines, *map(name_of_stem, lines)}  # what does not print is spelt out
-    except OSError:
+    except (OSError, CorruptFileError):
         return set()

@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from comparison.store.operations_file import OPERATIONS_NAME
+from comparison.store.regular_file import read_regular
 from comparison.store.safetensors_file import (
     StoredTensor,
     list_safetensors,
     read_safetensors_header,
 )
-from comparison.store.step_folder import ORDER_FILE_NAME
+from comparison.store.step_folder import MOST_ORDER_BYTES, ORDER_FILE_NAME
 from test_common.earlier_run import mixed_runs
 from test_common.print_style import PrintStyle
 from test_common.safetensors_step import whole_files
@@ -206,11 +207,12 @@ def own_list(folder: Path) -> tuple[str, ...]:
 
     Raises:
         OSError: the file cannot be read or written.
+        CorruptFileError: it is far too large, or no file.
     """
     path = folder / ORDER_FILE_NAME
     if not path.exists():
         return ()
-    content = path.read_bytes()
+    content = read_regular(path, most_bytes=MOST_ORDER_BYTES)
     whole = content[: content.rfind(b"\n") + 1]
     if whole != content or path.stat().st_nlink > 1:
         write_parts(path, [whole])

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from comparison.schema.errors import CorruptFileError
-from comparison.store.partial_file import PARTIAL_SUFFIX, index_of
+from comparison.store.partial_file import MOST_INDEX_BYTES, PARTIAL_SUFFIX, index_of
+from comparison.store.regular_file import read_regular
 from comparison.store.safetensors_file import SAME_AS
 
 # What file systems say that keep no room.
@@ -104,7 +105,8 @@ def _read_index(index: Path) -> tuple[dict[str, Any], dict[str, str]]:
     """Read the whole lines of a list; the last of a killed run may be cut off."""
     table: dict[str, Any] = {}
     same_as: dict[str, str] = {}
-    lines = index.read_bytes().split(b"\n")[:-1] if index.exists() else []
+    content = read_regular(index, most_bytes=MOST_INDEX_BYTES) if index.exists() else b""
+    lines = content.split(b"\n")[:-1]
     try:
         for line in lines:
             entry = json.loads(line)
@@ -115,7 +117,7 @@ def _read_index(index: Path) -> tuple[dict[str, Any], dict[str, str]]:
                 table[name] = entry
                 begin, end = entry["data_offsets"]
                 entry["data_offsets"] = [int(begin), int(end)]
-    except (ValueError, TypeError, LookupError, AttributeError) as error:
+    except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
         raise CorruptFileError(
             f"{index}: expected a tensor a line, found damage: {error}"
         ) from None

@@ -24,7 +24,7 @@ from comparison.store.safetensors_file import (
 
 PARTIAL_SUFFIX = ".partial"
 # As much as a header of safetensors may be.
-_MOST_INDEX_BYTES = 100_000_000
+MOST_INDEX_BYTES = 100_000_000
 
 
 def index_of(path: Path) -> Path:
@@ -74,10 +74,10 @@ def _read_index(
     path: Path, size_bytes: int, _mtime_ns: int
 ) -> tuple[dict[str, StoredTensor], dict[str, str]]:
     index = index_of(path)
-    if size_bytes > _MOST_INDEX_BYTES:
-        raise CorruptFileError(f"{index}: expected {_MOST_INDEX_BYTES} bytes at most")
+    if size_bytes > MOST_INDEX_BYTES:
+        raise CorruptFileError(f"{index}: expected {MOST_INDEX_BYTES} bytes at most")
     with open_regular(index) as file:
-        text = file.read(_MOST_INDEX_BYTES)
+        text = file.read(MOST_INDEX_BYTES)
     stored: dict[str, StoredTensor] = {}
     same_as: dict[str, str] = {}
     # The last line of a killed run may be cut off; it has no line break then.

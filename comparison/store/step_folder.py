@@ -26,7 +26,7 @@ _QUIET_SUFFIXES = {".txt", ".log", ".json", ".md", ".py"}
 _TEMPORARY_SUFFIX = ".tmp"
 # Folders below that are looked into for tensors which are not read.
 _MOST_FOLDERS = 1000
-_MOST_ORDER_BYTES = 40_000_000
+MOST_ORDER_BYTES = 40_000_000
 _MOST_ORDER_LINES = 1_000_000
 # Names without a file that are listed one by one; each costs as much as a tensor.
 _MOST_MISSING = 1000
@@ -185,7 +185,7 @@ def _tell_apart(entries: list[TensorEntry], problems: dict[TensorEntry, str]) ->
 
 def _read_order(path: Path, manifest: Manifest | None) -> str | None:
     try:
-        content = read_regular(path, most_bytes=_MOST_ORDER_BYTES)
+        content = read_regular(path, most_bytes=MOST_ORDER_BYTES)
     except (FileNotFoundError, NotADirectoryError):
         if path.is_symlink():
             raise

@@ -165,6 +165,17 @@ def test_overwriting_refuses_a_manifest_of_something_else(tmp_path: Path, text: 
         check_output_folder(tmp_path, overwrite=True)
 
 
+def test_overwriting_reads_no_file_of_a_terabyte(tmp_path: Path) -> None:
+    make_dump(tmp_path)
+    os.truncate(tmp_path / "0" / "tensor_names.txt", 2**40)  # a hole
+    (tmp_path / "0" / "bare").touch()
+    with pytest.raises(UnwritableOutputError, match=": 0/bare would be overwritten"):
+        check_output_folder(tmp_path, overwrite=True)
+    os.truncate(tmp_path / "manifest.json", 2**40)
+    with pytest.raises(UnwritableOutputError, match="and 1 more would be overwritten"):
+        check_output_folder(tmp_path, overwrite=True)
+
+
 def test_overwriting_refuses_a_manifest_that_is_a_folder_or_leads_elsewhere(tmp_path: Path) -> None:
     (tmp_path / "a" / "manifest.json").mkdir(parents=True)
     (tmp_path / "b").mkdir()

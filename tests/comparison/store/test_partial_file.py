@@ -107,7 +107,7 @@ def test_a_second_name_for_nothing_is_told(tmp_path: Path, same_as: str) -> None
 def test_an_index_larger_than_memory_is_not_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(partial_file, "_MOST_INDEX_BYTES", 20)
+    monkeypatch.setattr(partial_file, "MOST_INDEX_BYTES", 20)
     path = partial(tmp_path, [entry("a")])
     with pytest.raises(CorruptFileError, match=f"^{index_of(path)}: expected 20 bytes at most$"):
         list_partial_file(path)
