@@ -9,6 +9,7 @@ from typing import Any
 
 from comparison.schema.errors import BadInputError
 from test_common.patching import Patch, apply_patches
+from test_common.returned_memory import give_back_large_blocks
 
 _API = "a way to load a model without its weights that leaves them reachable from outside"
 _GONE = "transformers or accelerate offer one; accelerate's hooks put them on `meta` between calls"
@@ -33,6 +34,7 @@ def streamed_weights(*, wanted: bool = True) -> Iterator[None]:
         return
     from transformers import modeling_utils
 
+    give_back_large_blocks()
     loads: list[str] = []
 
     def loading(original: Callable[..., Any]) -> Callable[..., Any]:
