@@ -245,9 +245,21 @@ class DumpRun:
         lengths = _token_ids(self._reference), _token_ids(self._candidate)
         if all(lengths) and lengths[0] != lengths[1]:
             notes.append("the two runs got different token ids: compare what they were given first")
+        layers = _layers(self._reference), _layers(self._candidate)
+        if all(layers) and layers[0] != layers[1]:
+            notes.append(
+                f"the reference ran {layers[0]} layer(s), the candidate {layers[1]}: dump both "
+                "with the same --num-hidden-layers"
+            )
         if not self._order_known:
             notes.append("the order of execution is not known; tensors are listed by name")
         return notes
+
+
+def _layers(dump: Dump) -> int | None:
+    """Return how many layers the model had, None where the dump does not say."""
+    found = None if dump.manifest is None else dump.manifest.config.get("num_hidden_layers")
+    return found if type(found) is int else None
 
 
 def _load_kernel(folder: Path | None, dumps: tuple[Dump, Dump]) -> FusedKernel | None:

@@ -238,7 +238,8 @@ class _SketchRun(DumpRun):
             if is_whole and left.folded and right.folded:
                 return [(left.rows, right.rows)]
             return NotComparable(
-                reason="there are more rows than a sketch keeps apart, in another layout"
+                reason="a sketch adds up so many rows, and those of padding, or of another layout, "
+                "cannot be left out again"
             )
         width = min(left.rows.shape[-1], right.rows.shape[-1])
         if is_whole:

@@ -60,6 +60,14 @@ from diagnosis.weights.inputs import (
 if TYPE_CHECKING:
     import torch
 
+_NOT_ALIKE = (
+    "run both sides on the same, with debug_model's options for prompts, layers and configuration, "
+    "or give --keep-going to hold what they have in common against each other"
+)
+_NO_WEIGHTS = (
+    "weights were not compared, as the candidate's dump does not tell them: make it with "
+    "debug_model --weights"
+)
 _EXPLAINED = 2  # guilty modules whose cause is sought
 _LEAST_COVERAGE = 0.05  # of the reference's modules; below that nothing can be said
 
@@ -261,6 +269,8 @@ class _Diagnosing:
             else None
         )
         notes = self._dump.notes
+        if records and self._weights is None:
+            notes = (*notes, _NO_WEIGHTS)
         ahead = self._ahead
         if ahead is not None:
             notes = (*notes, f"the reference looks ahead: {said_of(ahead)}")
@@ -320,12 +330,10 @@ class _Diagnosing:
             sentence="",
             reference_engine=self._options.reference_engine,
             candidate_engine=self._engine,
-            coverage=Coverage(
-                paired=0, unpaired=len(self._dump.entries), replayed=0, modules=0, modules_checked=0
-            ),
+            coverage=Coverage(paired=0, unpaired=0, replayed=0, modules=0, modules_checked=0),
             cause=Cause(id=first, evidence=f"{decisive[0].what} differs"),
             inputs=self._inputs,
-            notes=self._dump.notes,
+            notes=(*self._dump.notes, _NOT_ALIKE),
         )
         return sentence_of(draft)
 

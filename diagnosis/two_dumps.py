@@ -29,10 +29,11 @@ from comparison.schema.diagnosis import (
 from comparison.schema.outcome import Compared, KindDiffers, Metrics, ShapeDiffers, Side
 from comparison.schema.tensor_names import parse_tensor_name
 from comparison.store.dump import Dump
+from diagnosis.causes.naming import likelier
 from diagnosis.inputs import input_differences
 from diagnosis.manifest_fit import require_fit
 from diagnosis.sentence import sentence_of
-from diagnosis.weights.inputs import dumped_weights, weight_differences
+from diagnosis.weights.inputs import dumped_weights, weight_cause, weight_differences
 
 _JUMP = 30.0  # times the greatest error before
 _DRIFT = 1e4  # times one rounding; beyond that the end is off without a jump
@@ -63,7 +64,8 @@ def diagnose_dumps(
     inputs: tuple[InputDifference, ...] = ()
     if reference.manifest is not None and candidate.manifest is not None:
         inputs = tuple(input_differences(reference.manifest, candidate.manifest))
-    inputs += tuple(weight_differences(dumped_weights(reference, candidate)))
+    weights = dumped_weights(reference, candidate)
+    inputs += tuple(weight_differences(weights))
     decisive = next((item for item in inputs if item.decisive), None)
     errors = list(_errors(compared))
     first = None if decisive is not None else _jump(errors)
@@ -71,8 +73,10 @@ def diagnose_dumps(
     if decisive is not None:
         return sentence_of(_with(draft, cause=Cause(id=decisive.kind, evidence=decisive.what)))
     if first is not None:
-        guilty = _guilty(*first)
-        return sentence_of(_with(draft, guilty=guilty, cause=Cause()))
+        found = _with(draft, guilty=_guilty(*first), cause=Cause())
+        judged = {_module(pair.reference.name) for pair, _ in errors}
+        cause = likelier(None, weight_cause(weights, found.culprit, judged))
+        return sentence_of(replace(found, cause=cause))
     if errors and errors[-1][1] > _DRIFT * _unit(errors[-1][0]):
         evidence = f"a relative distance of {errors[-1][1]:.2g} at its end"
         return sentence_of(_with(draft, cause=Cause(id="drift", evidence=evidence)))

@@ -95,12 +95,28 @@ def _code_of(error: BaseException) -> int:
             return _fail(str(error), BAD_INPUT)
         case _ if is_want_of_memory(error):
             return _fail(memory_message(), BAD_INPUT)
+        case ModuleNotFoundError() if not _is_ours(error.name):
+            return _fail(_missing_package(error.name), BAD_INPUT)
         case OSError() if error.strerror:
             return _fail(_system_message(error), BAD_INPUT)
         case SystemExit():
             return _fail(f"code of the model or oracle ended the process: {error}", BAD_INPUT)
     complain("".join(traceback.format_exception(error)).rstrip())
     return _fail("this is a fault of the tool, please report it with the lines above", OUR_FAULT)
+
+
+def _is_ours(module: str | None) -> bool:
+    """Tell modules of this repository, whose lack is a fault of its own."""
+    root = Path(__file__).parents[1]
+    return module is None or (root / module.partition(".")[0]).exists()
+
+
+def _missing_package(module: str | None) -> str:
+    return (
+        f"expected the Python package {module}, found none: install what requirements/README.md "
+        "lists (pip install --require-hashes --no-deps -r requirements/cpu.txt), or run through "
+        "./bazelw, which brings it"
+    )
 
 
 def _enter_users_folder() -> None:

@@ -214,6 +214,8 @@ def _jitter(item: Jitter) -> str:
 
 def _coverage_line(diagnosis: Diagnosis) -> str:
     coverage = diagnosis.coverage
+    if not coverage.modules and not coverage.paired:
+        return "Checked nothing else: no tensor was held against another"
     text = (
         f"Checked {coverage.modules_checked} of {coverage.modules} modules: {coverage.replayed} "
         f"tensors held against a replay of the reference; {coverage.unpaired} of the candidate's "

@@ -1,4 +1,4 @@
-"""How far two records of one weight may be apart, where the weight was kept in two dtypes."""
+"""How far two records of one weight may be apart, where its values were rounded on the way."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ import numpy as np
 from comparison.numerics.dtypes import Array
 
 _ROUNDOFF = {"float64": 2.0**-53, "float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
-_ROUNDINGS = 8.0  # times that; each of very many rows has to stay below
+# Times that; each of very many rows has to stay below.
+_ROUNDINGS = 8.0  # kept in two dtypes, each of which may have been made out of a third one
+_ROUNDINGS_OF_ONE = 3.0  # kept in one, and rounded by other code
 
 
 def slack_between(left: str, right: str, size: Array | float) -> Array:
@@ -19,7 +21,8 @@ def slack_between(left: str, right: str, size: Array | float) -> Array:
         size: of the values.
     """
     roundoff = max(_ROUNDOFF[left], _ROUNDOFF[right])
-    return np.asarray(_ROUNDINGS * roundoff * np.asarray(size))
+    roundings = _ROUNDINGS_OF_ONE if left == right else _ROUNDINGS
+    return np.asarray(roundings * roundoff * np.asarray(size))
 
 
 def slack_of_each(left: str, right: str, values: Array) -> Array:

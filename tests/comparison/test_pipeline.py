@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import ml_dtypes
@@ -17,6 +18,7 @@ from comparison.schema.errors import BadInputError, MissingPathError
 from comparison.schema.manifest import Padding
 from comparison.schema.outcome import Compared, KindDiffers, Metrics, NotComparable, ShapeDiffers
 from comparison.schema.tolerance import Tolerance
+from comparison.store.manifest_file import read_manifest, write_manifest
 from tests.comparison.dumps import numbers, write_dump, write_step
 
 TIGHT = CompareOptions(tolerance=Tolerance())
@@ -250,6 +252,18 @@ def test_other_token_ids_are_noted(tmp_path: Path) -> None:
         write_dump(tmp_path / side, [{"x": numbers(3)}], lengths=(length,))
     notes = compare(tmp_path / "a", tmp_path / "b").notes
     assert notes == ("the two runs got different token ids: compare what they were given first",)
+
+
+def test_other_numbers_of_layers_are_noted(tmp_path: Path) -> None:
+    for side, layers in (("a", 1), ("b", 4), ("c", "many")):
+        path = write_dump(tmp_path / side, [{"x": numbers(3)}]) / "manifest.json"
+        write_manifest(path, replace(read_manifest(path), config={"num_hidden_layers": layers}))
+    assert compare(tmp_path / "a", tmp_path / "b").notes == (
+        "the reference ran 1 layer(s), the candidate 4: dump both with the same "
+        "--num-hidden-layers",
+    )
+    assert compare(tmp_path / "a", tmp_path / "a").notes == ()
+    assert compare(tmp_path / "a", tmp_path / "c").notes == ()
 
 
 def test_progress(tmp_path: Path) -> None:

@@ -254,7 +254,7 @@ def test_folded_rows_are_estimated_in_one_layout_only(tmp_path: Path) -> None:
     assert found.low < 0.125 < found.high
     left = write(tmp_path / "padded", {NAME: padded}, lengths=lengths)
     other = write(tmp_path / "other", {NAME: ragged}, padding=Padding.RAGGED, lengths=lengths)
-    assert reason(left, other).startswith("there are more rows than a sketch keeps apart")
+    assert reason(left, other).startswith("a sketch adds up so many rows")
 
 
 def test_progress_is_told_pair_by_pair(tmp_path: Path) -> None:

@@ -200,6 +200,10 @@ def test_two_dumps_compare_their_weights(tmp_path: Path) -> None:
     found = diagnose_dumps(reference, candidate)
     assert found.verdict is Judgement.DIVERGE
     assert [item.what for item in found.inputs] == ["transposed"]
+    assert found.cause is not None
+    assert found.culprit is not None
+    assert found.cause.id == "transpose"
+    assert f"{found.culprit.module}.weight is transposed" in found.cause.evidence
 
 
 def test_a_damaged_record_of_weights_is_an_error(tmp_path: Path) -> None:

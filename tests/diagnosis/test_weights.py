@@ -184,6 +184,18 @@ def test_one_changed_row_in_bfloat16_is_seen() -> None:
     assert finding.evidence == "1 of 48 rows differ, the first is 5"
 
 
+@pytest.mark.parametrize(("factor", "equal"), [(1.02, False), (0.98, False), (1.0, True)])
+def test_a_factor_on_all_values_in_bfloat16_is_seen(factor: float, equal: bool) -> None:
+    wide = _random(400, 300, seed=1)
+    narrow = wide.astype(ml_dtypes.bfloat16)
+    scaled = (narrow.astype(np.float32) * factor).astype(ml_dtypes.bfloat16)
+    found = _compared({"model.up.weight": narrow}, {"model.up.weight": scaled})
+    assert (found.equal == 1) is equal
+    assert [finding.kind for finding in found.findings] == ([] if equal else [WeightKind.SCALED])
+    truncated = (wide.view(np.uint32) & 0xFFFF0000).view(np.float32).astype(ml_dtypes.bfloat16)
+    assert _is_clean(_compared({"model.up.weight": narrow}, {"model.up.weight": truncated}), 1)
+
+
 def test_weights_without_values_are_never_called_equal() -> None:
     model = _model(layers=1)
     name = f"{ATTENTION.format(n=0)}k_proj.weight"

@@ -62,6 +62,24 @@ def test_code_of_a_model_that_ends_the_process_is_no_verdict(code: int) -> None:
     assert errors == f"error: code of the model or oracle ended the process: os._exit({code})\n"
 
 
+def test_a_package_that_is_not_there_is_no_fault_of_the_tool(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def lacking() -> None:
+        import no_such_package.part  # noqa: F401
+
+    assert run(monkeypatch, lacking) == 2
+    assert capsys.readouterr().err.startswith(
+        "error: expected the Python package no_such_package, found none: install what"
+    )
+
+
+def test_a_module_of_ours_that_is_not_there_is_a_fault_of_the_tool(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert run(monkeypatch, raising(ModuleNotFoundError("no", name="tools.nowhere"))) == 70
+
+
 def test_a_forked_child_ends_as_it_likes() -> None:
     body = (
         "import os\nchild = os.fork()\nif child == 0:\n    os._exit(7)\n"
