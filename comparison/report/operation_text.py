@@ -56,8 +56,8 @@ def _rightness(found: Operation) -> str:
     text = f"; {shown} {'was' if len(unproven) == 1 else 'were'} not shown to be right"
     if any(name.startswith(WEIGHT_PREFIX) for name in unproven):
         text += (
-            ": this search does not look at weights and buffers; diff_models compares those that "
-            "a checkpoint holds as a whole, where both dumps tell theirs (debug_model --weights)"
+            " by this search, which does not look at weights and buffers: where both sides tell "
+            "theirs (a dump with debug_model --weights), the verdict names those that differ"
         )
     return text
 

@@ -60,9 +60,9 @@ def test_operation_that_takes_a_weight() -> None:
         "model.mlp@003.mul (model.py:17)",
         "the candidate computes aten.mul.Tensor(x, 1.5)",
         "from model.mlp@002.silu, weight:model.mlp.gate.weight; weight:model.mlp.gate.weight was "
-        "not shown to be right: this search does not look at weights and buffers; diff_models "
-        "compares those that a checkpoint holds as a whole, where both dumps tell theirs "
-        "(debug_model --weights)",
+        "not shown to be right by this search, which does not look at weights and buffers: where "
+        "both sides tell theirs (a dump with debug_model --weights), the verdict names those that "
+        "differ",
         "the reference computes aten.mul.Tensor(x, 2)",
         "from model.mlp@003.silu",
         "error 0.25, rounding explains 1.5e-07",
