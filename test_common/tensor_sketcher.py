@@ -7,7 +7,7 @@ import weakref
 from collections import deque
 from collections.abc import Hashable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -121,7 +121,13 @@ class TensorSketcher:
 
     @cached_property
     def _kernel(self) -> StatisticsKernel | None:
-        return None if self._kernels is None else StatisticsKernel.load(self._kernels)
+        return None if self._kernels is None else _loaded(self._kernels)
+
+
+@cache
+def _loaded(kernels: Path) -> StatisticsKernel | None:
+    """Load compiled code once a process: one run captures several models."""
+    return StatisticsKernel.load(kernels)
 
 
 def _in_passes(tensor: torch.Tensor) -> tuple[TensorStatistics, str] | None:

@@ -57,7 +57,7 @@ class StatisticsKernel(LoadedCode):
             and values.flags.c_contiguous
             and values.size > 0
             and values.size % 2 == 0
-            and values.ctypes.data % 8 == 0
+            and _address(values) % 8 == 0
         )
 
     def sums(self, values: Array) -> PlainSums | None:
@@ -69,8 +69,8 @@ class StatisticsKernel(LoadedCode):
         words = values.reshape(-1).view(np.uint64)
         chunks = -(-words.size // CHUNK)
         mixed, numbers = np.empty(chunks, np.uint64), np.empty((chunks, NUMBERS))
-        given = words.ctypes.data, words.size, chunk_weights().ctypes.data
-        results = mixed.ctypes.data, numbers.ctypes.data
+        given = _address(words), words.size, _address(chunk_weights())
+        results = _address(mixed), _address(numbers)
 
         def measure(_work: None, at: int) -> None:
             last = min(chunks, (at + 1) * _TOGETHER)
@@ -87,3 +87,8 @@ class StatisticsKernel(LoadedCode):
             squares=math.fsum(squares),
             fingerprint=joined_fingerprint(values.nbytes, mixed.tolist()),
         )
+
+
+def _address(array: Array) -> int:
+    address: int = array.__array_interface__["data"][0]  # faster than array.ctypes.data
+    return address
