@@ -8,8 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from comparison.chunks import JoinedDump, _only_place, joined_chunks, skipped_tokens, with_stretches
+from comparison.chunks import JoinedDump, joined_chunks, skipped_tokens, with_stretches
 from comparison.numerics.dtypes import Array
+from comparison.observed_stretches import _only_place
 from comparison.pipeline import CompareOptions, compare
 from comparison.schema.comparison import Verdict
 from comparison.schema.manifest import Padding, Row, Stretch
