@@ -9,20 +9,27 @@ from collections.abc import Callable
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+# More than any source, page, index or table that is read whole; a file may be far larger on paper
+# than what it holds (holes).
+_LARGEST_BYTES = 256 << 20
+
 
 def read_plain_file(path: Path) -> bytes:
     """Read a file, but nothing that may never end, such as a pipe or a device.
 
     Raises:
-        OSError: it cannot be read, or is no plain file.
+        OSError: it cannot be read, is no plain file, or is larger than 256 MiB.
     """
     # without waiting for whoever may write into a pipe
     number = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
-        mode = os.fstat(number).st_mode
+        status = os.fstat(number)
+        mode = status.st_mode
         if not stat.S_ISREG(mode):
             what = errno.EISDIR if stat.S_ISDIR(mode) else errno.EINVAL
             raise OSError(what, os.strerror(what) if what == errno.EISDIR else "no plain file")
+        if status.st_size > _LARGEST_BYTES:
+            raise OSError(errno.EFBIG, f"larger than {_LARGEST_BYTES >> 20} MiB")
         file = os.fdopen(number, "rb")
     except BaseException:
         os.close(number)

@@ -90,6 +90,14 @@ def test_only_plain_files_are_read(tmp_path: Path, kind: str) -> None:
         read_plain_file(path)
 
 
+def test_a_file_of_holes_is_not_read(tmp_path: Path) -> None:
+    path = tmp_path / "modeling_holes.py"
+    path.touch()
+    os.truncate(path, 20 << 30)
+    with pytest.raises(OSError, match="larger than 256 MiB"):
+        read_plain_file(path)
+
+
 @pytest.mark.parametrize("place", ["deprecated/old/modeling_old.py", "modeling_old.py"])
 def test_a_file_at_any_depth_never_matches_itself(tmp_path: Path, place: str) -> None:
     models = three_models(tmp_path / "lib")

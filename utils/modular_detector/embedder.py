@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from utils.command import BadInputError
+from utils.source_files import read_plain_file
 
 if TYPE_CHECKING:
     from utils.modular_detector.index import Floats
@@ -155,5 +156,7 @@ def _max_length(source: str, config: Any) -> int:
     settings = Path(source) / "sentence_bert_config.json"
     limits = [_MAX_LENGTH, int(getattr(config, "max_position_embeddings", _MAX_LENGTH))]
     if settings.is_file():
-        limits.append(int(json.loads(settings.read_text()).get("max_seq_length") or _MAX_LENGTH))
+        limits.append(
+            int(json.loads(read_plain_file(settings)).get("max_seq_length") or _MAX_LENGTH)
+        )
     return min(limits)

@@ -8,6 +8,7 @@ import importlib.util
 import re
 import subprocess
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -97,9 +98,10 @@ def date_of(models_root: Path, model: str, source: bytes) -> str:
     for page in (f"{model}.md", f"{model.replace('_', '-')}.md"):
         for root in pages:
             path = root / "docs" / "source" / "en" / "model_doc" / page
-            added = _ADDED.search(path.read_text(errors="replace")) if path.is_file() else None
-            if added:
-                return added.group(1)
+            with suppress(OSError):  # most models have a page under one of the names
+                added = _ADDED.search(read_plain_file(path).decode(errors="replace"))
+                if added:
+                    return added.group(1)
     year = _COPYRIGHT.search(source[:_HEAD_BYTES].decode(errors="replace"))
     return year.group(1) if year else ""
 
