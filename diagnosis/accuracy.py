@@ -11,7 +11,7 @@ from comparison.report.diagnosis_json import diagnosis_to_json
 from comparison.report.diagnosis_text import diagnosis_lines
 from comparison.report.html.page import report_page
 from comparison.report.report_model import Report
-from comparison.report.text import comparison_lines
+from comparison.report.text import comparison_lines, summary_lines
 from comparison.schema.comparison import Comparison
 from comparison.schema.diagnosis import Diagnosis, Judgement
 from comparison.schema.errors import BadInputError
@@ -96,6 +96,10 @@ class AccuracyResult:
             yield "Every pair is within the tolerance, so this verdict is accepted:"
             yield ""
         yield from diagnosis_lines(self.diagnosis)
+        if self.comparison is not None and not self.is_tolerated:
+            yield ""
+            yield f"By the tolerance ({COMPARISON_REPORT} has all pairs):"
+            yield from (f"  {line}" for line in summary_lines(self.comparison))
 
 
 def check_accuracy(check: AccuracyCheck, folder: Path) -> AccuracyResult:

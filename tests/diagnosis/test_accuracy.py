@@ -73,7 +73,10 @@ def test_what_is_the_same_agrees(folder: Path) -> None:
 def test_a_fault_fails_and_is_named(diverging: AccuracyResult) -> None:
     assert (diverging.exit_code, diverging.is_tolerated) == (1, False)
     assert FAULT in diverging.sentence
-    assert any(FAULT in line for line in diverging.lines())
+    lines = list(diverging.lines())
+    assert any(FAULT in line for line in lines)
+    told = lines[lines.index("By the tolerance (comparison.txt has all pairs):") :]
+    assert any(line.startswith("  Verdict: differ, ") for line in told)
     assert diverging.comparison is not None
     assert diverging.comparison.exit_code == 1
 
