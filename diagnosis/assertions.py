@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from comparison.pipeline import CompareOptions, compare
 from comparison.report.build_report import build_report
 from comparison.report.diagnosis_text import diagnosis_lines
+from comparison.report.names import printable
 from comparison.report.table_report import report_to_table
 from comparison.schema.comparison import Verdict
 from comparison.schema.diagnosis import Diagnosis, Judgement
@@ -86,4 +87,5 @@ def assert_close(
     if found.verdict is not Verdict.AGREE:
         report = build_report(found)
         table = report_to_table(report, width=0, is_terminal=False, color=False)
-        raise AssertionError(f"{report.sentence}\n\n{table}")
+        notes = "".join(f"note: {printable(note)}\n" for note in found.notes)
+        raise AssertionError(f"{report.sentence}\n{notes}\n{table}")
