@@ -169,11 +169,9 @@ def _layers(modules: Collection[str]) -> Iterator[Layer]:
     found: dict[str, set[int]] = {}
     for module in modules:
         parts = module.split(".")
-        numbers = ((at, path_number(part)) for at, part in enumerate(parts))
-        place, number = next(
-            ((at, number) for at, number in numbers if at > 0 and number is not None), (0, 0)
-        )
-        if place:
-            found.setdefault(".".join(parts[:place]), set()).add(number)
+        numbers = {at: path_number(part) for at, part in enumerate(parts) if at > 0}
+        place = next((at for at, number in numbers.items() if number is not None), None)
+        if place is not None:
+            found.setdefault(".".join(parts[:place]), set()).add(int(parts[place]))
     for stack, indices in found.items():
         yield from (Layer(stack=stack, index=index) for index in sorted(indices))

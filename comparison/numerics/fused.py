@@ -17,7 +17,7 @@ from comparison.numerics.blocks import Block
 from comparison.numerics.code_forms import CodeForm, form_of
 from comparison.numerics.dtypes import Array, Kind, dtype_name, kind_of
 from comparison.numerics.kernel_layout import BLOCK, COUNTS, SUMS
-from comparison.numerics.kernel_object import KernelCode, LoadedCode
+from comparison.numerics.kernel_object import KernelCode, LoadedCode, address_of
 from comparison.numerics.threads import share
 from comparison.numerics.ulp import UlpUnit
 from comparison.schema.tolerance import Tolerance
@@ -109,7 +109,7 @@ class FusedKernel(LoadedCode):
         start = block.origin * math.prod(shape[1:])
         cuts = list(_cut(block.reference.size, shape[-1] if shape else 1, whole=len(shape) != 1))
         results = np.empty((len(cuts), SUMS + COUNTS))
-        first, step = _address(results), results.strides[0]
+        first, step = address_of(results), results.strides[0]
         sides = _Sides(block, _limits(block, tolerance, unit))
 
         def measure_cut(work: _Work, at: int) -> None:
@@ -133,7 +133,7 @@ class _Kept:
 
     @staticmethod
     def of(*arrays: Array) -> "_Kept":
-        return _Kept(arrays, tuple(map(_address, arrays)))
+        return _Kept(arrays, tuple(map(address_of, arrays)))
 
 
 @cache
@@ -149,11 +149,6 @@ def _limits_of(rtol: float, atol: float, least: float) -> _Kept:
     return _Kept.of(np.array([rtol, atol, least]))
 
 
-def _address(array: Array) -> int:
-    address: int = array.__array_interface__["data"][0]  # faster than array.ctypes.data
-    return address
-
-
 class _Sides:
     """A block, as the compiled code takes it."""
 
@@ -161,7 +156,7 @@ class _Sides:
         sides = block.reference, block.candidate
         forms = _forms_of(*(dtype_name(side.dtype) for side in sides))
         self._kept = (sides, forms, limits)  # which stay as long as their addresses here
-        self._first = (*map(_address, sides), *forms.addresses)
+        self._first = (*map(address_of, sides), *forms.addresses)
         self._limits = limits.addresses
 
     def given(self, cut: _Cut) -> tuple[int, ...]:
@@ -176,7 +171,7 @@ class _Work:
         # [3, BLOCK] float64, [BLOCK] uint16, [BLOCK] uint8 and [2] float64, one behind the other.
         sizes = (3 * BLOCK * 8, BLOCK * 2, BLOCK, 2 * 8)
         self._memory = np.empty(sum(sizes) // 8)
-        begins = itertools.accumulate(sizes[:-1], initial=_address(self._memory))
+        begins = itertools.accumulate(sizes[:-1], initial=address_of(self._memory))
         self.addresses = tuple(begins)
 
 

@@ -16,6 +16,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
+from comparison.numerics.dtypes import Array
+
 # Functions that the code calls where Python code raises an error, which this code never does.
 _NEVER_CALLED = ("Py", "_Py", "numba_", "NRT_")
 
@@ -74,6 +76,12 @@ class KeptKernel:
         self._engine.finalize_object()
         address = self._engine.get_function_address(name)
         self.call: Callable[..., None] = ctypes.CFUNCTYPE(None, *arguments)(address)
+
+
+def address_of(array: Array) -> int:
+    """Return where in memory an array begins, as compiled code takes it."""
+    address: int = array.__array_interface__["data"][0]  # faster than array.ctypes.data
+    return address
 
 
 class LoadedCode:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from comparison.numerics.dtypes import Array
-from comparison.numerics.kernel_object import KernelCode, LoadedCode
+from comparison.numerics.kernel_object import KernelCode, LoadedCode, address_of
 from comparison.numerics.statistics_layout import CHUNK, NUMBERS
 from comparison.numerics.tensor_fingerprint import chunk_weights, joined_fingerprint
 from comparison.numerics.threads import share
@@ -57,7 +57,7 @@ class StatisticsKernel(LoadedCode):
             and values.flags.c_contiguous
             and values.size > 0
             and values.size % 2 == 0
-            and _address(values) % 8 == 0
+            and address_of(values) % 8 == 0
         )
 
     def sums(self, values: Array) -> PlainSums | None:
@@ -69,8 +69,8 @@ class StatisticsKernel(LoadedCode):
         words = values.reshape(-1).view(np.uint64)
         chunks = -(-words.size // CHUNK)
         mixed, numbers = np.empty(chunks, np.uint64), np.empty((chunks, NUMBERS))
-        given = _address(words), words.size, _address(chunk_weights())
-        results = _address(mixed), _address(numbers)
+        given = address_of(words), words.size, address_of(chunk_weights())
+        results = address_of(mixed), address_of(numbers)
 
         def measure(_work: None, at: int) -> None:
             last = min(chunks, (at + 1) * _TOGETHER)
@@ -87,8 +87,3 @@ class StatisticsKernel(LoadedCode):
             squares=math.fsum(squares),
             fingerprint=joined_fingerprint(values.nbytes, mixed.tolist()),
         )
-
-
-def _address(array: Array) -> int:
-    address: int = array.__array_interface__["data"][0]  # faster than array.ctypes.data
-    return address

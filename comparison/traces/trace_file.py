@@ -9,6 +9,7 @@ from typing import Any
 from comparison.schema.errors import BadInputError, CorruptFileError, MissingPathError
 from comparison.store.json_text import check_count
 from comparison.store.regular_file import open_regular
+from comparison.traces.names_apart import with_names_apart
 from comparison.traces.trace_value_reader import (
     MOST_CHARACTERS,
     MOST_LEVELS,
@@ -65,19 +66,7 @@ def _load(path: Path) -> Any:
 def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Keep what one key holds twice, as the keys 1 and "1" of a dictionary do in JSON."""
     found = dict(pairs)
-    if len(found) == len(pairs):
-        return found
-    found = {}
-    numbers: Counter[str] = (
-        Counter()
-    )  # from which on to look, since a key may be there a million times
-    for key, value in pairs:
-        unique = key
-        while unique in found:
-            numbers[key] += 1
-            unique = f"{key}~{numbers[key] + 1}"
-        found[unique] = value
-    return found
+    return found if len(found) == len(pairs) else with_names_apart(pairs)
 
 
 class _Reader:

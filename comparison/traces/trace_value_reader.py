@@ -1,7 +1,6 @@
 """Reads the values of a trace's calls; files of tensors are found, and read when asked for."""
 
 import re
-from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import islice
@@ -12,6 +11,7 @@ from comparison.numerics.dtypes import Array
 from comparison.schema.errors import BadInputError, CorruptFileError, MissingPathError
 from comparison.schema.outcome import Shape
 from comparison.store.safetensors_file import read_safetensors_tensor
+from comparison.traces.names_apart import with_names_apart
 from comparison.traces.shown_numbers import ShownNumber, numbers_in
 from comparison.traces.traced_call import TracedTensor, TracedValue
 
@@ -40,11 +40,12 @@ class TraceValueReader:
 
     def inputs(self, given: Any, path: str) -> dict[str, TracedValue]:
         """Read the inputs of the call of a module, by name."""
-        return _named(self._inputs(given, f"{path!r:.200}"))
+        # Names meet, such as those of `[[x]]` and `{"0_0": x}`.
+        return with_names_apart(self._inputs(given, f"{path!r:.200}"))
 
     def outputs(self, given: Any, path: str) -> dict[str, TracedValue]:
         """Read the outputs of the call of a module, by name."""
-        return _named(self._values(given, "output", f"{path!r:.200}", 0))
+        return with_names_apart(self._values(given, "output", f"{path!r:.200}", 0))
 
     def refuse(self, expected: str, found: str) -> NoReturn:
         """Raise for something that no trace has."""
@@ -153,19 +154,6 @@ class TraceValueReader:
                 f"{self._path}: expected a file for {where:.300}, found nothing at {value!r:.200}"
             )
         return file
-
-
-def _named(values: Iterator[tuple[str, TracedValue]]) -> dict[str, TracedValue]:
-    """Keep values whose names meet apart, such as those of `[[x]]` and `{"0_0": x}`."""
-    found: dict[str, TracedValue] = {}
-    numbers: Counter[str] = Counter()
-    for name, value in values:
-        unique = name
-        while unique in found:
-            numbers[name] += 1
-            unique = f"{name}~{numbers[name] + 1}"
-        found[unique] = value
-    return found
 
 
 def _read_tensor(path: Path, shape: Shape) -> Array:
