@@ -20,7 +20,11 @@ MLP = "model.model.layers.0.mlp"
 ORACLE = """\
 from oracles.generic_oracle import GenericOracle
 
-CHANGED = GenericOracle({model!r}, device_encoding_map={{"cpu": ["float32"]}})
+CHANGED = GenericOracle(
+    {model!r},
+    device_encoding_map={{"cpu": ["float32"]}},
+    config_params={{"max_length": 512}},  # part of the graph: that of tiny-random/llama
+)
 """
 
 

@@ -20,7 +20,11 @@ from tests.e2e.engine_runs import STEPS, EngineRuns, dump_of, keep_report, token
 
 # Float32 noise is 1e-6 to 1e-5 here; the smallest planted fault below is 1e-2.
 TOLERANCE = Tolerance(rtol=1e-4, atol=1e-4)
-ARCHITECTURES = ("llama", "qwen2", pytest.param("gemma3", marks=pytest.mark.full))
+ARCHITECTURES = (
+    "llama",
+    pytest.param("qwen2", marks=pytest.mark.full),
+    pytest.param("gemma3", marks=pytest.mark.full),
+)
 # A prompt longer than gemma3's sliding window of 128 tokens.
 LONG_PROMPTS = ("The quick brown fox jumps over the lazy dog. " * 12, "Measure first, round later.")
 # One of llama, whose graph the README's command builds too; of gemma3 two sliding and a full one.
