@@ -9,7 +9,8 @@ takes back when memory is short.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,10 @@ _aten = torch.ops.aten
 _SAME = frozenset({_aten.detach.default, _aten.alias.default})
 _CAST = _aten._to_copy.default
 _LOOK_UP = _aten.embedding.default
+_TRANSPOSED = _aten.t.default
+_PRODUCTS = {_aten.mm.default: 1, _aten.addmm.default: 2}  # the place of the right operand
+# Of a weight in float64; a strip of it is what a product reads at once.
+_STRIP_BYTES = 2**27
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,6 +148,8 @@ class StreamedTensor(torch.Tensor):
             return _waiting(func, args, kwargs)
         if func is _LOOK_UP and first is not None:
             return _looked_up(func, first, args[1:], kwargs)
+        if (strips := _strips(func, args)) is not None:
+            return _multiplied(func, args, kwargs, strips)
         args, kwargs = _whole((args, kwargs))
         return func(*args, **kwargs)
 
@@ -293,14 +300,61 @@ def _looked_up(
     func: Any, table: StreamedTensor, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> torch.Tensor:
     """Cast the rows that are looked up, and not the whole table."""
-    casts = []
-    while isinstance(source := table._cell.source, _Result) and source.function is _CAST:
-        casts.append(source)
-        table = source.args[0]
-    rows: torch.Tensor = func(table.whole(), *args, **kwargs)
-    for cast in reversed(casts):
-        rows = cast.function(rows, *cast.args[1:], **cast.kwargs)
-    return rows
+    table, casts = _before_casts(table)
+    return _cast(func(table.whole(), *args, **kwargs), casts)
+
+
+def _before_casts(tensor: StreamedTensor) -> tuple[StreamedTensor, list[_Result]]:
+    """Return what is cast, and the casts, the first one first."""
+    casts: list[_Result] = []
+    while isinstance(source := tensor._cell.source, _Result) and source.function is _CAST:
+        casts.insert(0, source)
+        tensor = source.args[0]
+    return tensor, casts
+
+
+def _cast(values: torch.Tensor, casts: Sequence[_Result]) -> torch.Tensor:
+    for cast in casts:
+        values = cast.function(values, *cast.args[1:], **cast.kwargs)
+    return values
+
+
+def _strips(func: Any, args: Sequence[Any]) -> Iterator[torch.Tensor] | None:
+    """Return the right operand of a product, some columns after the others.
+
+    Returns:
+        None where it is read whole: in the dtypes of a model a product in strips may round
+        otherwise than a whole one. In float64, which others are held against, that is no matter,
+        and the weight takes the most memory.
+    """
+    if (place := _PRODUCTS.get(func)) is None:
+        return None
+    right = args[place]
+    if not isinstance(right, StreamedTensor) or right.dtype != torch.float64:
+        return None
+    count = math.ceil(right.numel() * right.itemsize / _STRIP_BYTES)
+    if count <= 1:
+        return None
+    source = right._cell.source
+    if isinstance(source, _Result) and source.function is _TRANSPOSED:
+        stored, casts = _before_casts(source.args[0])
+        return (_cast(strip, casts).t() for strip in stored.whole().chunk(count))
+    stored, casts = _before_casts(right)
+    return (_cast(strip, casts) for strip in stored.whole().chunk(count, dim=1))
+
+
+def _multiplied(
+    func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], strips: Iterable[torch.Tensor]
+) -> torch.Tensor:
+    """Multiply by one strip of a weight after the other."""
+    *added, left = _whole(args[: _PRODUCTS[func]])
+    added = [bias.expand(len(left), args[-1].shape[1]) for bias in added]
+    parts, start = [], 0
+    for strip in strips:
+        stop = start + strip.shape[1]
+        parts.append(func(*(bias[:, start:stop] for bias in added), left, strip, **kwargs))
+        start = stop
+    return torch.cat(parts, dim=1)
 
 
 def _written(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -19,6 +19,7 @@ from transformers import (
 from comparison.schema.errors import BadInputError
 from diagnosis.replay.float64_mode import LongestSum, float64_copy, float64_throughout
 from diagnosis.replay.pinned_replay import lasting_storages
+from test_common import streamed_tensor
 from test_common.streamed_model import streamed_weights
 from test_common.streamed_tensor import StreamedTensor
 from test_common.torch_print_hook import TorchPrintHook
@@ -111,6 +112,30 @@ def test_the_copy_in_float64_is_streamed_and_the_same(kind: str, tmp_path: Path)
     assert all(weight.dtype == torch.float64 for weight in wide.parameters())
     assert found[0].dtype == torch.float64
     assert torch.equal(*found)
+
+
+@pytest.mark.parametrize("kind", ["llama", "gpt2"])
+def test_a_large_weight_in_float64_is_multiplied_in_strips(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = _save(tmp_path, kind)
+    wide = float64_copy(_load(folder, streamed=True))
+    with torch.no_grad(), float64_throughout(LongestSum()):
+        whole = wide(_IDS).logits
+    read: list[int] = []  # how many bytes each weight took that was read whole
+    whole_weight = StreamedTensor.whole
+
+    def counted(weight: StreamedTensor) -> torch.Tensor:
+        found = whole_weight(weight)
+        read.append(found.nbytes if found.dtype == torch.float64 else 0)
+        return found
+
+    monkeypatch.setattr(StreamedTensor, "whole", counted)
+    monkeypatch.setattr(streamed_tensor, "_STRIP_BYTES", 5000)
+    with torch.no_grad(), float64_throughout(LongestSum()):
+        strips = wide(_IDS).logits
+    torch.testing.assert_close(strips, whole, rtol=0, atol=1e-13)
+    assert 0 < max(read) < 64 * 48 * 8
 
 
 def test_weights_are_written_down_as_those_of_a_loaded_model(tmp_path: Path) -> None:
