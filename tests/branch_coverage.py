@@ -42,10 +42,11 @@ _SETTINGS: Final = """
 branch = True
 parallel = True
 patch = subprocess
-source = comparison,diagnosis
+source = {rooms}
 omit = {omit}
 data_file = {folder}/data
 [report]
+omit = {omit}
 exclude_also =
     if TYPE_CHECKING:
     assert_never\\(
@@ -66,8 +67,10 @@ def main(arguments: Sequence[str]) -> int:
         shutil.rmtree(given.folder, ignore_errors=True)
     given.folder.mkdir(parents=True, exist_ok=True)
     settings = given.folder / "coveragerc"
-    omit = ",".join(_compiled_files())
-    settings.write_text(_SETTINGS.format(folder=given.folder, omit=omit), encoding="utf-8")
+    # Whole paths: what tests start runs in other folders.
+    rooms, omit = (",".join(map(str, found)) for found in (_rooms(), _compiled_files()))
+    text = _SETTINGS.format(folder=given.folder.resolve(), rooms=rooms, omit=omit)
+    settings.write_text(text, encoding="utf-8")
     failed = [path for path in given.tests if not _measure(path, settings)]
     files = _report(settings, given.folder / "report.json")
     for line in _table(files):
@@ -80,11 +83,15 @@ def main(arguments: Sequence[str]) -> int:
     return int(bool(failed or short))
 
 
-def _compiled_files() -> Iterator[str]:
-    for room in ROOMS:
-        for path in sorted((ROOT / room).rglob("*.py")):
+def _rooms() -> Iterator[Path]:
+    return (ROOT / room for room in ROOMS)
+
+
+def _compiled_files() -> Iterator[Path]:
+    for room in _rooms():
+        for path in sorted(room.rglob("*.py")):
             if _COMPILED.search(path.read_text(encoding="utf-8")):
-                yield str(path.relative_to(ROOT))
+                yield path
 
 
 def _measure(path: str, settings: Path) -> bool:
