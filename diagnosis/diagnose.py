@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 from comparison.align.pairing import Pairing
@@ -47,9 +46,10 @@ from diagnosis.replay.causality import LookAhead, look_ahead, said_of
 from diagnosis.replay.module_watch import module_of
 from diagnosis.replay.reference_calls import ReferenceCall
 from diagnosis.replay.reference_trace import TracedTensor, fingerprints_of, trace_reference
-from diagnosis.replay.sound_reference import unsound
+from diagnosis.replay.sound_reference import no_numbers, unrepeated
 from diagnosis.run_figures import coverage_of, drift_of, growth_of
 from diagnosis.sentence import sentence_of
+from diagnosis.side_errors import side_errors
 from diagnosis.weights.inputs import (
     ruled_out,
     weight_cause,
@@ -154,19 +154,20 @@ class _Diagnosing:
         self._inputs += options.inputs
         if dump.manifest is not None:
             self._inputs += tuple(observed_differences(dump.manifest))
+        self._ahead: LookAhead | None = None  # where the reference looks ahead, and should not
+        self._doubts: tuple[str, ...] = ()  # why it is not to be judged by
         self._weights = weights_against(model, dump)
         self._inputs += tuple(weight_differences(self._weights))
-
-    @cached_property
-    def _ahead(self) -> LookAhead | None:
-        """Where the reference looks ahead, and should not."""
-        return look_ahead(self._model, self._calls[0]) if self._calls else None
 
     def result(self) -> Finding:
         decisive = [difference for difference in self._inputs if difference.decisive]
         if decisive and not self._options.keep_going:
             return Finding(diagnosis=self._only_inputs(decisive), guilty={})
         self._options.progress("replaying the reference on what the candidate computed ...")
+        # Runs before the tensors of the replay are in memory beside their own.
+        with side_errors("the replay of the reference"):
+            self._doubts = tuple(unrepeated(self._model, self._calls))
+            self._ahead = look_ahead(self._model, self._calls[0]) if self._calls else None
         traced = trace_reference(self._model, self._calls)
         found, unlike = self._of_rank(traced, None)
         ranks = sorted({entry.rank for entry in self._dump.entries if entry.rank is not None})
@@ -254,7 +255,7 @@ class _Diagnosing:
         )
         coverage = coverage_of(traced, candidate, checks)
         drift = None if guilty else drift_of(unbroken, harmless)
-        doubts = tuple(unsound(self._model, self._calls, checks))
+        doubts = (*self._doubts, *no_numbers(checks))
         missing = (*doubts, *self._missing(coverage, candidate))
         verdict = Judgement.DIVERGE if records or drift else Judgement.AGREE
         unseen = candidate.unreadable or candidate.misshapen or doubts

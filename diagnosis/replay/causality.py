@@ -5,7 +5,8 @@ Legend: T tokens.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -51,12 +52,12 @@ def look_ahead(model: torch.nn.Module, call: ReferenceCall) -> LookAhead | None:
     """
     if not _is_causal(model) or call.tokens is None or call.tokens < 2 or _has_pictures(call):
         return None
-    before, after = _Rows(call.tokens), _Rows(call.tokens)
-    with watched(model, before):
+    before = _Before()
+    with watched(model, _Watch(call.tokens, before.keep)):
         call.run(model)
-    with watched(model, after):
+    with watched(model, _Watch(call.tokens, before.compare)):
         _with_other_end(call).run(model)
-    return next(_moved(before, after), None)
+    return before.first_moved
 
 
 def said_of(ahead: LookAhead) -> str:
@@ -87,12 +88,27 @@ def _with_other_end(call: ReferenceCall) -> ReferenceCall:
     return replace(call, kwargs={**call.kwargs, _IDS: ids})
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Rows:
-    """Keeps all rows but the last of every tensor of floats that has one a token."""
+    """All rows but the last of a tensor.
 
-    def __init__(self, tokens: int) -> None:
+    Attributes:
+        name: the tensor's.
+        owner: the module that has it.
+        values: [T - 1, ...] of T tokens.
+    """
+
+    name: str
+    owner: str
+    values: torch.Tensor
+
+
+class _Watch:
+    """Hands on the rows of every tensor of floats that has one a token."""
+
+    def __init__(self, tokens: int, found: Callable[[_Rows], None]) -> None:
         self._tokens = tokens
-        self.seen: list[tuple[str, str, torch.Tensor]] = []
+        self._found = found
 
     def see(self, name: str, tensor: torch.Tensor, *, owner: str, caller: str) -> torch.Tensor:
         del caller
@@ -101,24 +117,45 @@ class _Rows:
         )
         if axis is not None and tensor.is_floating_point():
             early = tensor.detach().narrow(axis, 0, self._tokens - 1).movedim(axis, 0)
-            self.seen.append((name, owner, early.flatten(1).clone()))  # [T - 1, ...]
+            self._found(_Rows(name=name, owner=owner, values=early.flatten(1)))
         return tensor
 
 
-def _moved(before: _Rows, after: _Rows) -> Iterator[LookAhead]:
+class _Before:
+    """Keeps the rows of a run, and gives them up again as they are held against another's."""
+
+    def __init__(self) -> None:
+        self._rows: deque[_Rows] = deque()
+        self.first_moved: LookAhead | None = None
+
+    def keep(self, rows: _Rows) -> None:
+        self._rows.append(replace(rows, values=rows.values.clone()))
+
+    def compare(self, new: _Rows) -> None:
+        """Hold the next rows against those of the first run, until some move."""
+        if not self._rows or self.first_moved is not None:
+            return
+        old = self._rows.popleft()
+        same = old.name == new.name and old.values.shape == new.values.shape
+        if not same or not old.values.numel():
+            self._rows.clear()  # the two runs took different ways: nothing can be said
+            return
+        self.first_moved = _moved(old, new)
+
+
+def _moved(old: _Rows, new: _Rows) -> LookAhead | None:
     import torch
 
-    for (name, owner, old), (other, _, new) in zip(before.seen, after.seen, strict=False):
-        if name != other or old.shape != new.shape or not old.numel():
-            return  # the two runs took different ways: nothing can be said
-        size = float(old.abs().max())
-        change = (new - old).abs().amax(dim=1)  # [T - 1]
-        least = (_MOVED if old.dtype in (torch.float32, torch.float64) else _MOVED_NARROW) * size
-        moved = int((change > least).sum())
-        if moved:
-            yield LookAhead(
-                module=module_of(owner),
-                tensor=name,
-                moved=float(change.max()) / size if size else float("inf"),
-                rows=(moved, len(change)),
-            )
+    size = float(old.values.abs().max())
+    change = (new.values - old.values).abs().amax(dim=1)  # [T - 1]
+    wide = old.values.dtype in (torch.float32, torch.float64)
+    least = (_MOVED if wide else _MOVED_NARROW) * size
+    moved = int((change > least).sum())
+    if not moved:
+        return None
+    return LookAhead(
+        module=module_of(old.owner),
+        tensor=old.name,
+        moved=float(change.max()) / size if size else float("inf"),
+        rows=(moved, len(change)),
+    )

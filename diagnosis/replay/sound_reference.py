@@ -14,23 +14,23 @@ if TYPE_CHECKING:
     import torch
 
 
-def unsound(
-    model: torch.nn.Module, calls: Sequence[ReferenceCall], checks: Sequence[Check]
-) -> Iterator[str]:
-    """Yield what keeps the reference from being judged by.
+def unrepeated(model: torch.nn.Module, calls: Sequence[ReferenceCall]) -> Iterator[str]:
+    """Yield that a reference does not repeat, where it does not.
 
     Args:
         model: the reference.
         calls: the rows; the first one is run twice.
-        checks: what was judged.
     """
     if calls and not _repeats(model, calls[0]):
         yield "the reference gives other values when it is run again on the same inputs"
-    yield from _no_numbers(checks)
 
 
-def _no_numbers(checks: Sequence[Check]) -> Iterator[str]:
-    """Say where the reference gives no numbers, and whether it was given some by the candidate."""
+def no_numbers(checks: Sequence[Check]) -> Iterator[str]:
+    """Yield where the reference gives no numbers first, and whether the candidate gave it some.
+
+    Args:
+        checks: what was judged.
+    """
     who = "the reference itself gives values that are no numbers"
     for check in checks:
         if check.floor is None or check.is_input:
