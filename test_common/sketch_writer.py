@@ -164,8 +164,7 @@ class SketchWriter(DumpWriter):
                 if self._resumed is None or self._resumed.lacks_sketches(folder, self._sketches):
                     self._write_file(folder, self._sketches)
                 names = NameList(folder, listed=frozenset(listed))
-                for name in list(self._sketches)[self._written :]:
-                    names.append(name)
+                names.append(*list(self._sketches)[self._written :])
                 names.close()
             self._written = len(self._sketches)
         super()._end_step()

@@ -83,21 +83,22 @@ class NameList:
         self._descriptor: int | None = None
         self._end = 0
 
-    def append(self, name: str) -> None:
-        """Add a line, unless an earlier run has."""
-        if one_line(name) in self._listed:
+    def append(self, *names: str) -> None:
+        """Add a line for each, unless an earlier run has."""
+        lines = [line for line in map(one_line, names) if line not in self._listed]
+        if not lines:
             return
         if self._descriptor is None:
             flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
             self._descriptor = os.open(self._path, flags, 0o666)
             self._end = os.lseek(self._descriptor, 0, os.SEEK_END)
-        line = f"{one_line(name)}\n".encode()
+        added = "".join(f"{line}\n" for line in lines).encode()
         try:
-            write_all(self._descriptor, [line])
+            write_all(self._descriptor, [added])
         except OSError:
             os.ftruncate(self._descriptor, self._end)  # a full disk takes a part of it
             raise
-        self._end += len(line)
+        self._end += len(added)
 
     def close(self) -> None:
         """Close the file; another name opens it again."""

@@ -111,7 +111,7 @@ class TensorSketcher:
         if tensor.device.type != "cpu" or tensor.nbytes < _WORTH_BYTES or self._kernel is None:
             return None
         values: Array = as_array(in_memory(tensor))
-        sums = self._kernel.sums(values) if self._kernel.takes(values) else None
+        sums = self._kernel.sums(values)
         if sums is None:
             return None
         statistics = _statistics(

@@ -3,6 +3,7 @@
 import ctypes
 import math
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 
@@ -49,32 +50,30 @@ class StatisticsKernel(LoadedCode):
 
     CODE = STATISTICS
 
-    @staticmethod
-    def takes(values: Array) -> bool:
-        """Tell whether the compiled code reads an array: native float32, whole words of it."""
-        return (
-            values.dtype == np.float32
-            and values.flags.c_contiguous
-            and values.size > 0
-            and values.size % 2 == 0
-            and address_of(values) % 8 == 0
-        )
-
     def sums(self, values: Array) -> PlainSums | None:
-        """Go over an array that `takes` allows; None where not all values are finite.
+        """Go over an array once.
 
         Args:
             values: float32 of any shape.
+
+        Returns:
+            None where not all values are finite, and for an array that is not whole words of
+            native float32, one behind the other.
         """
-        words = values.reshape(-1).view(np.uint64)
-        chunks = -(-words.size // CHUNK)
-        mixed, numbers = np.empty(chunks, np.uint64), np.empty((chunks, NUMBERS))
-        given = address_of(words), words.size, address_of(chunk_weights())
-        results = address_of(mixed), address_of(numbers)
+        begin = address_of(values)
+        if begin % 8 or not _is_plain(values):
+            return None
+        words = values.size // 2
+        chunks = -(-words // CHUNK)
+        # Of each chunk the fingerprint's sum, and then of each its numbers.
+        results = np.empty(chunks * (1 + NUMBERS))
+        mixed, numbers = results[:chunks].view(np.uint64), results[chunks:].reshape(chunks, NUMBERS)
+        given = begin, words, _weights_address()
+        found = (place := address_of(results)), place + mixed.nbytes
 
         def measure(_work: None, at: int) -> None:
             last = min(chunks, (at + 1) * _TOGETHER)
-            self._kernel.call(*given, at * _TOGETHER, last, *results)
+            self._kernel.call(*given, at * _TOGETHER, last, *found)
 
         share(measure, -(-chunks // _TOGETHER), make_work=lambda: None)
         least, greatest, totals, squares = zip(*numbers.tolist(), strict=True)
@@ -87,3 +86,17 @@ class StatisticsKernel(LoadedCode):
             squares=math.fsum(squares),
             fingerprint=joined_fingerprint(values.nbytes, mixed.tolist()),
         )
+
+
+def _is_plain(values: Array) -> bool:
+    return (
+        values.dtype == np.float32
+        and values.flags.c_contiguous
+        and values.size > 0
+        and values.size % 2 == 0
+    )
+
+
+@cache
+def _weights_address() -> int:
+    return address_of(chunk_weights())  # which are kept for good
