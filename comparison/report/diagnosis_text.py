@@ -92,7 +92,10 @@ def _guilty_lines(diagnosis: Diagnosis) -> Iterator[str]:
     if not diagnosis.guilty:
         return
     yield ""
-    yield "Wrong by themselves, in order of execution:"
+    explained = sum(guilty.cause is not None for guilty in diagnosis.guilty)
+    only = f"; a cause was sought for {explained} of {len(diagnosis.guilty)}"
+    more = only if 0 < explained < len(diagnosis.guilty) else ""
+    yield f"Wrong by themselves, in order of execution{more}:"
     for number, guilty in enumerate(diagnosis.guilty[:_LISTED], start=1):
         yield f"  {number}. {printable(guilty.module)}"
         yield from (f"     {line}" for line in _evidence(guilty))
@@ -218,8 +221,9 @@ def _coverage_line(diagnosis: Diagnosis) -> str:
         return "Checked nothing else: no tensor was held against another"
     text = (
         f"Checked {coverage.modules_checked} of {coverage.modules} modules: {coverage.replayed} "
-        f"tensors held against a replay of the reference; {coverage.unpaired} of the candidate's "
-        f"{coverage.paired + coverage.unpaired} tensors have no counterpart"
+        "tensors, all steps of one counted once, held against a replay of the reference; of the "
+        f"candidate's {coverage.paired + coverage.unpaired}, counted in each step, "
+        f"{coverage.unpaired} have no counterpart"
     )
     if diagnosis.verdict is Judgement.AGREE and coverage.modules_checked < coverage.modules:
         text += "; what a module without a counterpart computes is checked with its neighbours"

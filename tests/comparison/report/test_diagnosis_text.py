@@ -46,8 +46,8 @@ def lines(**found: Any) -> list[str]:
     assert text[:2] == [f"Verdict: {found.get('verdict', 'diverge')}", "It differs."]
     assert text[-2:] == [
         "",
-        "Checked 6 of 7 modules: 8 tensors held against a replay of the reference; 1 of the "
-        "candidate's 10 tensors have no counterpart",
+        "Checked 6 of 7 modules: 8 tensors, all steps of one counted once, held against a replay "
+        "of the reference; of the candidate's 10, counted in each step, 1 have no counterpart",
     ]
     return text[2:-2]
 
@@ -76,7 +76,7 @@ def test_an_agreement_says_how_modules_without_counterpart_are_checked() -> None
         candidate_engine="max",
         coverage=whole,
     )
-    assert list(diagnosis_lines(found))[-1].endswith("10 tensors have no counterpart")
+    assert list(diagnosis_lines(found))[-1].endswith("counted in each step, 1 have no counterpart")
 
 
 def test_a_cause_with_all_that_is_known_of_it() -> None:
@@ -167,6 +167,14 @@ def test_evidence_of_a_guilty_module(change: dict[str, Any], said: list[str]) ->
         "  1. model.layers.1.mlp",
         *(f"     {line}" for line in said),
     ]
+
+
+def test_of_how_many_guilty_modules_a_cause_was_sought_is_said() -> None:
+    explained = replace(GUILTY, cause=Cause())
+    head = "Wrong by themselves, in order of execution"
+    assert lines(guilty=(explained, GUILTY, GUILTY))[1] == f"{head}; a cause was sought for 1 of 3:"
+    assert lines(guilty=(explained, explained))[1] == f"{head}:"
+    assert lines(guilty=(GUILTY, GUILTY))[1] == f"{head}:"
 
 
 def test_inputs_choices_and_what_is_harmless() -> None:
