@@ -9,6 +9,7 @@ from comparison.schema.errors import (
     AccuracyToolsError,
     BadInputError,
     EngineError,
+    MissingPathError,
     TryAgainError,
     UnknownPipelineError,
 )
@@ -39,6 +40,8 @@ def model_load_error(error: Exception, *, model_path: str, engine: str) -> Accur
     """
     if isinstance(error, AccuracyToolsError):
         return error
+    if not Path(model_path).exists() and not _may_be_on_hub(model_path):
+        return MissingPathError(f"{model_path}: expected a model's folder, found nothing there")
     for cause in _causes(error):
         if isinstance(cause, RemoteCodeError):
             return cause
@@ -53,6 +56,18 @@ def model_load_error(error: Exception, *, model_path: str, engine: str) -> Accur
             f"{HOW}"
         )
     return EngineError(f"{engine} cannot load {model_path}: {_one_line(error)}")
+
+
+def _may_be_on_hub(model_path: str) -> bool:
+    """Tell names that the Hub may have from what can only be a path."""
+    from huggingface_hub.errors import HFValidationError
+    from huggingface_hub.utils import validate_repo_id
+
+    try:
+        validate_repo_id(model_path)
+    except HFValidationError:
+        return False
+    return True
 
 
 def _hub_error(cause: BaseException, model_path: str) -> AccuracyToolsError | None:

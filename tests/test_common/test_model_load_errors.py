@@ -5,7 +5,13 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from comparison.schema.errors import EngineError, TryAgainError, UnknownPipelineError
+from comparison.schema.errors import (
+    EngineError,
+    MissingPathError,
+    TryAgainError,
+    UnknownPipelineError,
+)
+from test_common.layer_overrides import load_hf_config
 from test_common.model_load_errors import load_errors, model_load_error
 from tests.test_common.hub_server import ANSWERS, load_errors_from, running_hub
 
@@ -81,6 +87,13 @@ def test_cause_counts_however_deep_it_lies() -> None:
     except OSError as outer:
         error = model_load_error(outer, model_path=__file__, engine="torch")
     assert isinstance(error, TryAgainError | UnknownPipelineError)
+
+
+@pytest.mark.parametrize("path", ["/no/such", "./no", "no/such/model", "~/no"])
+def test_a_folder_that_is_not_there_is_no_matter_of_the_hub(path: str) -> None:
+    with pytest.raises(MissingPathError) as error:
+        load_hf_config(path)
+    assert str(error.value) == f"{path}: expected a model's folder, found nothing there"
 
 
 def test_errors_of_ours_pass_unchanged() -> None:
