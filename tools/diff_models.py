@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 import sys
 from contextlib import closing
 from dataclasses import replace
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from comparison.schema.errors import BadInputError
-from tools.entry_point import run_command
+from tools.entry_point import as_called, run_command
 from tools.idle_options import require_effect
 from tools.option_values import parse_layers, parse_overrides, parse_size
 from tools.output_paths import check_paths
@@ -123,7 +122,7 @@ def diff_models(**given: Any) -> int:
         audit_config=given["audit_config"],
         check_fma=given["check_fma"],
         drill=given["drill"],
-        command=without_tokens(shlex.join(["diff_models", *sys.argv[1:]])),
+        command=without_tokens(as_called("diff_models", sys.argv[1:])),
         repro=given["repro"],
         stream_reference=given["stream_reference"],
         side_by_side=not given["one_at_a_time"],

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 import traceback
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
@@ -166,3 +168,22 @@ def _system_message(error: OSError) -> str:
 def _fail(message: str, code: int) -> int:
     complain(f"error: {' '.join(message.split())}")
     return code
+
+
+def as_called(tool: str, arguments: Sequence[str]) -> str:
+    """Return the command line that starts a tool again in the way it was started.
+
+    Args:
+        tool: its name.
+        arguments: of the command.
+    """
+    workspace = os.environ.get("BUILD_WORKSPACE_DIRECTORY")  # set by `bazel run` alone
+    if workspace is None:
+        return shlex.join([tool, *arguments])
+    launcher = Path(workspace) / "bazelw"
+    if launcher.exists() and (Path(workspace) / "tools" / f"{tool}.py").exists():
+        path = os.path.relpath(launcher)
+        start = [path if os.sep in path else f"./{path}", "run", f"//tools:{tool}"]
+    else:
+        start = ["bazel", "run", f"@model_accuracy_tools//tools:{tool}"]
+    return shlex.join([*start, "--", *arguments])

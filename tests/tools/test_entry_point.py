@@ -11,7 +11,7 @@ import click
 import pytest
 
 from comparison.schema.errors import BadInputError, EngineError, TryAgainError
-from tools.entry_point import run_command
+from tools.entry_point import as_called, run_command
 
 
 def run(monkeypatch: pytest.MonkeyPatch, function: object) -> int:
@@ -212,3 +212,22 @@ def test_a_second_ctrl_c_ends_a_slow_end() -> None:
     process.send_signal(signal.SIGINT)
     assert process.wait(timeout=20) == 130
     assert time.monotonic() - began < 20
+
+
+def test_a_command_is_named_as_it_was_called(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    given = ["--pipeline", "a b"]
+    monkeypatch.delenv("BUILD_WORKSPACE_DIRECTORY", raising=False)
+    assert as_called("diff_models", given) == "diff_models --pipeline 'a b'"
+    monkeypatch.setenv("BUILD_WORKSPACE_DIRECTORY", str(tmp_path))
+    of_others = "bazel run @model_accuracy_tools//tools:diff_models -- --pipeline 'a b'"
+    assert as_called("diff_models", given) == of_others
+    for path in (tmp_path / "bazelw", tmp_path / "tools" / "diff_models.py"):
+        path.parent.mkdir(exist_ok=True)
+        path.touch()
+    ours = "bazelw run //tools:diff_models -- --pipeline 'a b'"
+    monkeypatch.chdir(tmp_path)
+    assert as_called("diff_models", given) == f"./{ours}"
+    monkeypatch.chdir(tmp_path / "tools")
+    assert as_called("diff_models", given) == f"../{ours}"
