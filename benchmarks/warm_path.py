@@ -3,7 +3,7 @@
 Run by hand: `python -m benchmarks.warm_path [--rounds 5] [--pipeline tiny-random/llama]`. Each way
 is a process of its own, timed from its start to its end: an engine that is imported, loads the
 model and generates; the first diagnosis; a second one, which finds the reference in the cache; and
-one without processes and cache. All take turns, so that what else runs on the machine meets them
+one with a process for each side. All take turns, so that what else runs on the machine meets them
 alike. A round before does not count: it makes the checkpoint and fills MAX's cache of compiled
 graphs. The numbers are in benchmarks/README.md.
 """
@@ -79,7 +79,7 @@ def measure(
         command = _diagnosis_command(pipeline, candidate)
         ways["first"] = partial(_first, command, cache)
         ways["second"] = partial(_run, command, cache)
-        ways["one at a time"] = partial(_run, [*command, "--one-at-a-time", "--no-cache"], cache)
+        ways["side by side"] = partial(_run, [*command, "--side-by-side"], cache)
         seconds: dict[str, list[float]] = {way: [] for way in ways}
         for number in range(rounds + 1):
             for way, run in ways.items():

@@ -15,6 +15,7 @@ from comparison.align.pairing import (
 from comparison.align.rows import Aligned, Layout, align_arrays
 from comparison.align.shards import join_aligned
 from comparison.chunks import skipped_tokens
+from comparison.known_pairs import KnownPairs
 from comparison.numerics.dtypes import Array
 from comparison.numerics.fused import (
     TENSOR_BYTES,
@@ -71,6 +72,7 @@ class DumpRun:
         self._order_known = reference.order_known or candidate.order_known
         self._layouts = _layout(reference, candidate), _layout(candidate, reference)
         self._reader = PairReader(reference, candidate)
+        self._known = KnownPairs(reference, candidate)
         self._kernel = _load_kernel(options.kernels, (reference, candidate))
         self.bytes_read = 0
 
@@ -96,11 +98,16 @@ class DumpRun:
         Raises:
             UnknownBlocksError: one side is split over ranks, and does not tell how it joins.
         """
+        place = self._known.place(planned) if self._look is None else None
+        known = self._known.find(place, planned)
+        if known is not None:
+            return known
         pair, aligned = self._compare(planned)
         error = take_mapping_error()
         if error is not None and not isinstance(pair.outcome, NotComparable):
-            pair = replace(pair, outcome=NotComparable(reason=str(error)))
-        elif self._look is not None and aligned is not None:
+            return replace(pair, outcome=NotComparable(reason=str(error)))
+        self._known.keep(place, pair)
+        if self._look is not None and aligned is not None:
             self._look(pair, aligned)
         return pair
 

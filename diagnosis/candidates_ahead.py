@@ -7,6 +7,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+from comparison.numerics.threads import usable_cores
 from diagnosis.diff_options import DiffOptions
 from diagnosis.side_job import SideJob
 from diagnosis.side_memory import memory_problem
@@ -19,6 +20,7 @@ from test_common.capture_mode import CaptureMode
 
 _ENGINES = ("max", "vllm")  # whose import and loading take long, and are not needed here
 _WAITING = ("max",)  # that begin no dump before they are told to
+_CORES = 2  # that an engine's import and loading keep busy
 _GPUS = ("/dev/nvidia0", "/dev/kfd", "/dev/accel/accel0")
 
 
@@ -114,6 +116,11 @@ def candidates_ahead(
             and _may_run_beside(reference, options)
         }
         yield CandidatesAhead(processes, folder, options)
+
+
+def cores_to_spare() -> bool:
+    """Tell whether a candidate beside the reference takes no time from it."""
+    return usable_cores() > _CORES
 
 
 def _may_run_beside(reference: SideSpec, options: DiffOptions) -> bool:

@@ -55,7 +55,12 @@ if TYPE_CHECKING:
 @click.option("--trust-remote-code", is_flag=True, help="Let code of the model's repository run.")
 @click.option("--stream-reference", is_flag=True, help="Read the reference's weights as needed.")
 @click.option("--no-cache", is_flag=True, help="Run the reference, even if it was run before.")
-@click.option("--one-at-a-time", is_flag=True, help="Run all sides here, one after the other.")
+@click.option(
+    "--one-at-a-time/--side-by-side",
+    default=None,
+    help="Run all sides here, or candidates in processes of their own beside the reference; "
+    "default: side by side on more than two cores.",
+)
 @click.option("--map", "map_file", type=PathType(), help="JSON file of pairs that win.")
 @click.option("--print-map", type=PathType(), help="Write the pairs that were found to this file.")
 @click.option("--keep-going", is_flag=True, help="Replay also where the inputs differ.")
@@ -78,6 +83,7 @@ if TYPE_CHECKING:
 @report_options
 def diff_models(**given: Any) -> int:
     """Say which side is wrong, in which module, step and token row, or that they agree."""
+    from diagnosis.candidates_ahead import cores_to_spare
     from diagnosis.diff_models import DiffOptions, diff_sides
     from diagnosis.name_map import read_map
     from diagnosis.side_runs import RunOptions
@@ -92,6 +98,7 @@ def diff_models(**given: Any) -> int:
     _check_outputs(given, [reference, *candidates])
     require_effect(click.get_current_context(), reference, candidates)
     names = {} if given["map_file"] is None else read_map(given["map_file"])
+    alone = given["one_at_a_time"]
     offer_local_transformers()
     run = RunOptions(
         pipeline=given["pipeline"],
@@ -125,7 +132,7 @@ def diff_models(**given: Any) -> int:
         command=without_tokens(as_called("diff_models", sys.argv[1:])),
         repro=given["repro"],
         stream_reference=given["stream_reference"],
-        side_by_side=not given["one_at_a_time"],
+        side_by_side=cores_to_spare() if alone is None else not alone,
         cache_reference=not given["no_cache"],
     )
     asked = ReportFiles.of(given)

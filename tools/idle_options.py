@@ -19,7 +19,7 @@ _INPUTS = {
     "prompt_ids": "--prompt-ids",
     "num_steps": "--num-steps",
     "no_cache": "--no-cache",
-    "one_at_a_time": "--one-at-a-time",
+    "one_at_a_time": "--one-at-a-time or --side-by-side",
 }
 _SKETCHES = {"mode": "--mode"}
 _RUNS = {

@@ -82,9 +82,10 @@ class Dump:
         """
         if entry in self.problems:
             raise CorruptFileError(self.problems[entry])
-        return read_tensor(entry, raw=self._raw(entry))
+        return read_tensor(entry, raw=self.raw_of(entry))
 
-    def _raw(self, entry: TensorEntry) -> RawTensor | None:
+    def raw_of(self, entry: TensorEntry) -> RawTensor | None:
+        """Return what the manifest says of a file's numbers; None where the file says it itself."""
         if self.manifest is None or not self.manifest.raw_tensors:
             return None
         return self.manifest.raw_tensors.get(entry.path.relative_to(self.path).as_posix())

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from comparison.schema.errors import CorruptFileError
 
-Stamp = tuple[int, int, int]
+Stamp = tuple[int, int, int, int]
 
 
 class FileStamps:
@@ -17,7 +17,7 @@ class FileStamps:
 
     def __init__(self, paths: Iterable[Path]) -> None:
         """Look at files; what is not there is no fault here."""
-        self._stamps = {path: _stamp_at(path) for path in paths}
+        self._stamps = {path: stamp_at(path) for path in paths}
 
     def check(self) -> None:
         """Hold the files against what they were.
@@ -26,14 +26,14 @@ class FileStamps:
             CorruptFileError: one has changed; the message names it.
         """
         for path, stamp in self._stamps.items():
-            now = _stamp_at(path)
+            now = stamp_at(path)
             if now != stamp:
-                raise changed_error(path, shorter=bool(now and stamp and now[1] < stamp[1]))
+                raise changed_error(path, shorter=bool(now and stamp and now[2] < stamp[2]))
 
 
 def stamp_of(status: os.stat_result) -> Stamp:
     """Return what changes with the content of a file."""
-    return status.st_ino, status.st_size, status.st_mtime_ns
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def changed_error(path: Path, *, shorter: bool = False) -> CorruptFileError:
@@ -50,7 +50,8 @@ def changed_error(path: Path, *, shorter: bool = False) -> CorruptFileError:
     )
 
 
-def _stamp_at(path: Path) -> Stamp | None:
+def stamp_at(path: Path) -> Stamp | None:
+    """Return what changes with the content at a path; None where there is nothing."""
     try:
         return stamp_of(os.stat(path))
     except (OSError, ValueError):

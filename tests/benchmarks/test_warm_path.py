@@ -37,7 +37,7 @@ def test_all_ways_take_turns_and_a_first_diagnosis_finds_no_reference(
 
     monkeypatch.setattr(subprocess, "run", run)
     found = measure("tiny-random/llama", rounds=2)
-    assert [timed.way for timed in found] == ["torch", "max", "first", "second", "one at a time"]
+    assert [timed.way for timed in found] == ["torch", "max", "first", "second", "side by side"]
     assert [len(timed.seconds) for timed in found] == [2] * 5
     diagnosis = "tools.diff_models --pipeline tiny-random/llama --reference torch --candidate max"
     assert seen[5:10] == [
@@ -45,7 +45,7 @@ def test_all_ways_take_turns_and_a_first_diagnosis_finds_no_reference(
         ("benchmarks.warm_path --engine max --pipeline tiny-random/llama", True),
         (diagnosis, False),
         (diagnosis, True),
-        (f"{diagnosis} --one-at-a-time --no-cache", True),
+        (f"{diagnosis} --side-by-side", True),
     ]
     assert len(seen) == 15
 

@@ -117,6 +117,14 @@ def test_who_runs_by_itself(tmp_path: Path, reference: SideSpec, changes: dict[s
         assert not found.is_wanted
 
 
+@pytest.mark.parametrize(("cores", "spare"), [(1, False), (2, False), (3, True)])
+def test_two_cores_are_what_an_engine_takes_by_itself(
+    monkeypatch: pytest.MonkeyPatch, cores: int, spare: bool
+) -> None:
+    monkeypatch.setattr(candidates_ahead, "usable_cores", lambda: cores)
+    assert candidates_ahead.cores_to_spare() is spare
+
+
 @pytest.mark.parametrize("there", [True, False])
 def test_engines_that_would_share_a_gpu_take_turns(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, there: bool

@@ -51,7 +51,7 @@ def function(arch: str, layers: int) -> Diagnosis:
 
 
 def test_command_says_that_max_agrees(tmp_path: Path) -> None:
-    code, said, found = command("--candidate", "max", cwd=tmp_path)
+    code, said, found = command("--candidate", "max", "--side-by-side", cwd=tmp_path)
     assert code == 0, said
     assert "Verdict: agree\n" in said
     assert "max agrees with torch: rounding explains every difference" in said
