@@ -6,6 +6,7 @@ import os
 import threading
 import weakref
 from collections.abc import Callable
+from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
@@ -56,7 +57,7 @@ class WriteQueue:
         """
         self._ring = CopyRing(capacity_bytes)
         self._state = _State(ring=self._ring)
-        self._close: Callable[[], object] | None = None
+        self._worker: _Worker | None = None
         self._raised = False
 
     def add(self, tensor: torch.Tensor, write: Write) -> None:
@@ -81,8 +82,7 @@ class WriteQueue:
             arrived()
             write(copy)
 
-        self._start()
-        self._state.work.put((arrived_and_written, size > 0))
+        self._begun().put((arrived_and_written, size > 0))
 
     def call(self, work: Callable[[], None], *, also_after_error: bool = True) -> None:
         """Have something done after all that was added before.
@@ -91,8 +91,7 @@ class WriteQueue:
             work: what to do.
             also_after_error: whether to do it even where writing has failed before.
         """
-        self._start()
-        self._state.work.put((work, None if also_after_error else False))
+        self._begun().put((work, None if also_after_error else False))
 
     def check(self, *, again: bool = True) -> None:
         """Raise what writing has raised so far.
@@ -113,9 +112,9 @@ class WriteQueue:
         Raises:
             Exception: what writing has raised.
         """
-        if self._close is not None:
+        if self._worker is not None:
             written = threading.Event()
-            self._state.work.put((written.set, None))
+            self._begun().put((written.set, None))
             written.wait()
         self.check(again=again)
 
@@ -125,16 +124,20 @@ class WriteQueue:
         Raises:
             Exception: what writing has raised, if no call has raised it yet.
         """
-        if self._close is not None:
-            self._close()
-            self._close = None
+        if self._worker is not None:
+            self._worker.end()
+            self._worker = None
         self.check(again=False)
 
-    def _start(self) -> None:
-        if self._close is not None:
-            return
-        # Also with the last reference, and at the end of the process: nothing is lost.
-        self._close = weakref.finalize(self, _end, self._state, _started(self._state), os.getpid())
+    def _begun(self) -> _Worker:
+        """Return the worker, which has its thread; Ctrl-C may cut this off at any line."""
+        if self._worker is None:
+            self._worker = _Worker(self._state)
+        if not self._worker.has_thread:
+            # Also with the last reference, and at the end of the process: nothing is lost.
+            weakref.finalize(self, self._worker.end)
+            self._worker.start()
+        return self._worker
 
     def _copy(self, tensor: torch.Tensor, size: int) -> tuple[torch.Tensor, Callable[[], None]]:
         """Copy into the ring; a copy from a device has arrived once the second value returns."""
@@ -157,54 +160,90 @@ class WriteQueue:
                 event.record()
             return copy, event.synchronize
         except BaseException:
-            self._start()
-            self._state.work.put((_nothing, True))  # gives the memory back, in its turn
+            self._begun().put((_nothing, True))  # gives the memory back, in its turn
             raise
 
 
+_Work = Callable[[], None]
+# Whether a part of the ring goes back then; None: it is to be done after an error too.
+_Item = tuple[_Work, bool | None]
+
+
+@dataclass(slots=True, kw_only=True)
 class _State:
-    """What a queue shares with its thread, which must not keep the queue itself.
+    """What a queue shares with its workers, which must not keep the queue itself.
 
     Attributes:
         ring: memory of the copies.
-        work: what to do; whether a part of the ring goes back then (None: it is to be done after
-            an error too); None to end.
         error: what was raised first.
     """
 
-    def __init__(self, *, ring: CopyRing) -> None:
-        self.ring = ring
-        self.work: SimpleQueue[tuple[Callable[[], None], bool | None] | None] = SimpleQueue()
-        self.error: Exception | None = None
-
-    def run(self) -> None:
-        """Do the work, one after the other."""
-        while (item := self.work.get()) is not None:
-            work, holds_memory = item
-            try:
-                if self.error is None or holds_memory is None:
-                    work()
-            except Exception as error:  # told to whoever adds, flushes or closes
-                self.error = self.error or error
-            finally:
-                del work, item
-                if holds_memory:
-                    self.ring.give_back()
+    ring: CopyRing
+    error: Exception | None = None
 
 
-def _started(state: _State) -> threading.Thread:
-    # Not one that Python waits for before it calls `_end`, which is what ends it.
-    thread = threading.Thread(target=state.run, name="dump writer", daemon=True)
-    thread.start()
-    return thread
+class _Worker:
+    """A thread that does work, one after the other.
 
+    Ctrl-C may end `start` and `end` anywhere: either may be called again, and of several threads
+    that were started only one ever does anything.
+    """
 
-def _end(state: _State, thread: threading.Thread, owner: int) -> None:
-    if os.getpid() != owner:  # a fork has the queue, but not its thread
-        return
-    state.work.put(None)
-    if thread is not threading.current_thread():
-        thread.join()
+    def __init__(self, state: _State) -> None:
+        self._state = state
+        self._owner = os.getpid()
+        self._items: SimpleQueue[_Item | None] = SimpleQueue()
+        self._claim = threading.Lock()  # never let go
+        self._began, self._ended = threading.Event(), threading.Event()
+        self._thread: int | None = None
+
+    @property
+    def has_thread(self) -> bool:
+        return self._began.is_set()
+
+    def start(self) -> None:
+        """Have the thread."""
+        # Not one that Python waits for before it calls `end`, which is what ends it.
+        threading.Thread(target=self._run, name="dump writer", daemon=True).start()
+        self._began.wait()
+
+    def put(self, item: _Item) -> None:
+        """Have something done after all that was put before."""
+        self._items.put(item)
+
+    def end(self) -> None:
+        """Wait until all is done, and end the thread."""
+        if os.getpid() != self._owner or self._ended.is_set():
+            return  # a fork has the queue, but not its thread
+        self._items.put(None)
+        if not self.has_thread:
+            self.start()
+        if self._thread != threading.get_ident():
+            self._ended.wait()
+
+    def _run(self) -> None:
+        if not self._claim.acquire(blocking=False):
+            return
+        self._thread = threading.get_ident()
+        self._began.set()
+        try:
+            while (item := self._items.get()) is not None:
+                work, holds_memory = item
+                del item
+                self._do(work, holds_memory)
+                del work
+        finally:
+            self._ended.set()
+
+    def _do(self, work: _Work, holds_memory: bool | None) -> None:
+        try:
+            if self._state.error is None or holds_memory is None:
+                work()
+        except Exception as error:  # told to whoever adds, flushes or closes
+            self._state.error = self._state.error or error
+        finally:
+            if holds_memory:
+                self._state.ring.give_back()
 
 
 def _nothing() -> None:

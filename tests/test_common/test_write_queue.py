@@ -4,6 +4,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from functools import partial
 
 import pytest
@@ -178,3 +179,54 @@ def test_parts_of_a_ring_never_meet() -> None:
         assert begin + size <= 1000
         assert all(begin + size <= b or begin >= e for b, e in taken)
         taken.append((begin, begin + size))
+
+
+@pytest.mark.parametrize("attempt", range(3))
+@pytest.mark.parametrize("is_started", [True, False], ids=["after", "before"])
+def test_ctrl_c_while_the_thread_starts_leaves_one_that_ends(
+    is_started: bool, attempt: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start, written = threading.Thread.start, list[int]()
+    queue = WriteQueue(1000)
+
+    def cut_off(thread: threading.Thread) -> None:
+        if is_started:
+            start(thread)
+        monkeypatch.setattr(threading.Thread, "start", start)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(threading.Thread, "start", cut_off)
+    with pytest.raises(KeyboardInterrupt):
+        queue.call(partial(written.append, -1))
+    for number in range(3):
+        queue.call(partial(written.append, number))
+    _ends_in_time(queue.close)
+    assert written == [0, 1, 2]
+
+
+def test_ctrl_c_while_it_waits_for_the_end_does_not_keep_it_from_ending(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    queue, go, written = WriteQueue(1000), threading.Lock(), list[int]()
+    wait = threading.Event.wait
+
+    def cut_off(event: threading.Event, timeout: float | None = None) -> bool:
+        monkeypatch.setattr(threading.Event, "wait", wait)
+        raise KeyboardInterrupt
+
+    with go:
+        queue.call(lambda: go.acquire(timeout=LIMIT_SECONDS))
+        queue.call(partial(written.append, 1))
+        monkeypatch.setattr(threading.Event, "wait", cut_off)
+        with pytest.raises(KeyboardInterrupt):
+            queue.close()
+        assert written == []
+    _ends_in_time(queue.close)
+    assert written == [1]
+
+
+def _ends_in_time(close: Callable[[], None]) -> None:
+    closing = threading.Thread(target=close, daemon=True)
+    closing.start()
+    closing.join(LIMIT_SECONDS / 3)
+    assert not closing.is_alive()
