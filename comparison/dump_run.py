@@ -1,6 +1,6 @@
 """Two open dumps: which of their tensors are pairs, and what each pair comes to."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,6 +15,7 @@ from comparison.align.pairing import (
 from comparison.align.rows import Aligned, Layout, align_arrays
 from comparison.align.shards import join_aligned
 from comparison.chunks import skipped_tokens
+from comparison.config_differences import config_differences
 from comparison.known_pairs import KnownPairs
 from comparison.numerics.dtypes import Array
 from comparison.numerics.fused import (
@@ -33,6 +34,7 @@ from comparison.store.dump import Dump
 from comparison.store.file_stamp import FileStamps
 from comparison.store.mapping_guard import take_mapping_error
 
+_FIELDS = 3  # of the configurations, that a note names
 Progress = Callable[[int, int, int], None]
 Look = Callable[[Pair, Aligned], None]
 
@@ -252,15 +254,34 @@ class DumpRun:
         lengths = _token_ids(self._reference), _token_ids(self._candidate)
         if all(lengths) and lengths[0] != lengths[1]:
             notes.append("the two runs got different token ids: compare what they were given first")
+        both = self._reference, self._candidate
         layers = _layers(self._reference), _layers(self._candidate)
         if all(layers) and layers[0] != layers[1]:
             notes.append(
                 f"the reference ran {layers[0]} layer(s), the candidate {layers[1]}: dump both "
                 "with the same --num-hidden-layers"
             )
+        else:
+            manifests = [dump.manifest for dump in both if dump.manifest is not None]
+            notes += dict.fromkeys(filter(None, (found.layers_left_out for found in manifests)))
+        notes += self._config_notes()
         if not self._order_known:
             notes.append("the order of execution is not known; tensors are listed by name")
         return notes
+
+    def _config_notes(self) -> Iterator[str]:
+        reference, candidate = self._reference.manifest, self._candidate.manifest
+        if reference is None or candidate is None:
+            return
+        found = [
+            f"{item.field} is {item.reference} for the reference and {item.candidate} for the "
+            "candidate"
+            for item in config_differences(reference.config, candidate.config)
+            if item.in_both and item.field != "num_hidden_layers"
+        ]
+        if found:
+            more = f", and {len(found) - _FIELDS} more" if len(found) > _FIELDS else ""
+            yield f"the configurations differ: {'; '.join(found[:_FIELDS])}{more}"
 
 
 def _layers(dump: Dump) -> int | None:

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
+from comparison.config_differences import IDLE_FIELDS
 from comparison.schema.diagnosis import ConfigField
 from comparison.schema.errors import BadInputError
 from comparison.schema.manifest import Manifest
-from diagnosis.inputs import IDLE_FIELDS
 from oracles.oracle import PipelineOracle
 from test_common.debug_options import DebugOptions
 

@@ -269,7 +269,12 @@ class _Diagnosing:
             if records
             else None
         )
+        if cause is not None:  # of the first one, wherever it is told
+            records = [replace(records[0], cause=cause), *records[1:]]
         notes = self._dump.notes
+        manifest = self._dump.manifest
+        if manifest is not None and manifest.layers_left_out is not None:
+            notes = (*notes, manifest.layers_left_out)
         if records and self._weights is None:
             notes = (*notes, _NO_WEIGHTS)
         ahead = self._ahead

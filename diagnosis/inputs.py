@@ -2,28 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
+from comparison.config_differences import config_differences
 from comparison.schema.diagnosis import InputDifference
 from comparison.schema.errors import BadInputError
 from comparison.schema.manifest import Manifest
 from diagnosis.decoded_text import Decode, text_around
 
-# Fields of a configuration that change names, defaults or storage, and no number.
-IDLE_FIELDS = frozenset(
-    {
-        "architectures", "auto_map", "chunk_size_feed_forward", "dtype", "finetuning_task",
-        "id2label", "is_decoder", "is_encoder_decoder", "label2id", "max_length", "name_or_path",
-        "output_attentions", "output_hidden_states", "output_scores", "problem_type",
-        "return_dict", "tokenizer_class", "torch_dtype", "transformers_version", "use_cache",
-        "use_return_dict", "initializer_range", "attention_dropout", "hidden_dropout",
-        "model_type", "bos_token_id", "eos_token_id", "pad_token_id", "sep_token_id",
-        "decoder_start_token_id", "cross_attention_hidden_size", "add_cross_attention",
-        "tie_encoder_decoder", "max_position_embeddings", "pretraining_tp",
-    }
-)  # fmt: skip
-_SHOWN = 60
 # Relative to the greatest value; less may be another kernel's rounding.
 _LEAST_EFFECT, _LEAST_NARROW_EFFECT = 1e-3, 0.05
 _WIDE = ("float32", "float64")
@@ -67,7 +53,15 @@ def input_differences(
     """
     yield from _rows(reference, candidate, decode)
     if reference.config and candidate.config:
-        yield from _fields(reference.config, candidate.config)
+        for found in config_differences(reference.config, candidate.config):
+            yield InputDifference(
+                kind="config",
+                what=found.field,
+                reference=found.reference,
+                candidate=found.candidate,
+                # A field that only one side knows may be a default that the other one spells.
+                decisive=found.in_both,
+            )
 
 
 def observed_differences(candidate: Manifest) -> Iterator[InputDifference]:
@@ -124,28 +118,3 @@ def _tokens(
 def _there(ids: tuple[int, ...], first: int, decode: Decode | None) -> str:
     text = text_around(ids, first, decode)
     return f"{len(ids)} tokens, there {list(ids[first : first + 4])}{text}"
-
-
-def _fields(
-    reference: Mapping[str, Any], candidate: Mapping[str, Any], prefix: str = ""
-) -> Iterator[InputDifference]:
-    for field in sorted({*reference, *candidate} - IDLE_FIELDS):
-        if field.startswith("_"):
-            continue
-        left, right = reference.get(field), candidate.get(field)
-        if isinstance(left, Mapping) and isinstance(right, Mapping):
-            yield from _fields(left, right, f"{prefix}{field}.")
-        elif left != right:
-            yield InputDifference(
-                kind="config",
-                what=f"{prefix}{field}",
-                reference=_shown(left),
-                candidate=_shown(right),
-                # A field that only one side knows may be a default that the other one spells.
-                decisive=field in reference and field in candidate,
-            )
-
-
-def _shown(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}..."

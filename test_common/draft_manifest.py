@@ -10,6 +10,7 @@ from comparison.schema.manifest import Manifest, Padding, Row
 from test_common.capture_job import EMBEDDINGS_TASK
 from test_common.debug_options import DebugOptions
 from test_common.debuggable_oracle import DebuggableOracle
+from test_common.early_refusals import model_layers
 from test_common.lora_notes import adapter_notes
 from test_common.run_rows import RunRows
 
@@ -58,6 +59,7 @@ def draft_manifest(
         seed=options.seed,
         options={
             "num_hidden_layers": options.num_hidden_layers,
+            "model_layers": model_layers(oracle.model_path),
             "hf_config_overrides": dict(options.hf_config_overrides),
             "prefer_module_v3": options.prefer_module_v3,
             "filter": list(options.filter),

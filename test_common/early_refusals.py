@@ -4,6 +4,7 @@ Only what is certain: all else is left to the run, which asks transformers and t
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -68,6 +69,27 @@ def _check_encoding(oracle: NamesEncodings, encoding: str, kind: str) -> None:
         raise BadInputError(
             f"{oracle.label} does not support encoding {encoding!r}; supported: {listed}"
         )
+
+
+def model_layers(model_path: str | None) -> int | None:
+    """Return the number of layers that a model's files tell, None where they are not here.
+
+    Args:
+        model_path: a folder, or a model of the Hub that is in its cache.
+    """
+    from huggingface_hub import try_to_load_from_cache
+    from huggingface_hub.errors import HFValidationError
+
+    if model_path is None:
+        return None
+    found = _layers_of(Path(model_path))
+    if found is not None or Path(model_path).exists():
+        return found
+    with suppress(HFValidationError):
+        cached = try_to_load_from_cache(model_path, _CONFIG)
+        if isinstance(cached, str):
+            return _layers_of(Path(cached).parent)
+    return None
 
 
 def _layers_of(folder: Path) -> int | None:

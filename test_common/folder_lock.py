@@ -59,7 +59,8 @@ def check_unlocked(folder: Path) -> None:
     """
     path = folder / LOCK_NAME
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+        # Not waiting for the other end of a pipe of that name.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:  # there is none
         return
     try:

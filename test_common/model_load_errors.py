@@ -111,8 +111,8 @@ def _is_connection_failure(cause: BaseException) -> bool:
 
 def _unreachable(model_path: str, cause: BaseException) -> TryAgainError:
     return TryAgainError(
-        f"the Hub cannot be reached for {model_path} ({_one_line(cause)}); try again later, or "
-        "give a local folder"
+        f"the Hub cannot be reached for {model_path} ({_one_line(cause)}), and there is no folder "
+        f"of that name in {Path.cwd()}; try again later, or give a local folder"
     )
 
 

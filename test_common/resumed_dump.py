@@ -55,14 +55,17 @@ class ResumedDump:
         return earlier if earlier.complete and self._is_whole() else None
 
     def _is_whole(self) -> bool:
-        """Tell whether all files are there that a complete manifest promises."""
+        """Tell whether all files are there that a complete manifest promises, and can be read."""
         from comparison.store.dump import open_dump
         from comparison.store.sketch_dump import holds_sketches, open_sketches
 
         try:
             if holds_sketches(self._out):
                 return open_sketches(self._out).dump.complete
-            return open_dump(self._out).complete
+            dump = open_dump(self._out)
+            for entry in dump.entries:
+                dump.read(entry)
+            return dump.complete
         except BadInputError:  # nothing is there, or it is damaged
             return False
 

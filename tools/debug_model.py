@@ -214,8 +214,9 @@ def _print_summary(run: DebugRun) -> None:
         else:
             size = f"{run.size_bytes / 1e6:.1f} MB in {run.seconds:.1f} s"
             print(f"Saved {certificate.saved} tensors, {size}, to {run.output}; {fired}")
-    for note in run.manifest.options["notes"]:
-        print(f"note: {note}")
+    for note in (run.manifest.layers_left_out, *run.manifest.options["notes"]):
+        if note is not None:
+            print(f"note: {note}")
 
 
 def _oracle(pipeline: str | None, oracle_file: str | None) -> tuple[PipelineOracle, str]:
@@ -228,7 +229,8 @@ def _oracle(pipeline: str | None, oracle_file: str | None) -> tuple[PipelineOrac
         from oracles.registry import find_oracle
 
         return find_oracle(pipeline), pipeline
-    raise BadInputError("give --pipeline NAME, or --oracle FILE.py[:NAME], and not both")
+    found = "neither" if pipeline is None else "both"
+    raise BadInputError(f"give --pipeline NAME or --oracle FILE.py[:NAME]; {found} was given")
 
 
 def _with_lora(oracle: PipelineOracle, lora: str | None) -> PipelineOracle:

@@ -9,7 +9,7 @@ import click
 
 
 class PathType(click.ParamType[Path]):
-    """A path; an empty text is refused, since an unset shell variable does not mean `.`."""
+    """A path; not an empty text, as an unset shell variable does not mean `.`, and not `-`."""
 
     name = "path"
 
@@ -17,6 +17,13 @@ class PathType(click.ParamType[Path]):
         """Turn the option's text into a path."""
         if value == "":
             self.fail("the path is empty", param, ctx)
+        if value == "-":
+            self.fail(
+                "expected a path, found '-': nothing is read from or written to a pipe here; "
+                "./- is a file of that name",
+                param,
+                ctx,
+            )
         if "\0" in str(value):
             self.fail("a path holds no NUL character", param, ctx)
         return Path(value)

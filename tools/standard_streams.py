@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterable
 from typing import Any, TextIO
 
+from comparison.report.names import printable
 from comparison.schema.errors import UnwritableOutputError
 from test_common.secret_text import without_tokens
 
@@ -32,9 +33,13 @@ def prepare_streams() -> None:
 
 
 def complain(line: str) -> None:
-    """Print a line on stderr, without tokens, if anybody can be told."""
+    """Print a line, or several, on stderr, if anybody can be told.
+
+    Without tokens, and with nothing in it that steers a terminal or a CI run.
+    """
+    shown = "\n".join(map(printable, without_tokens(line).split("\n")))
     try:
-        print(without_tokens(line), file=sys.stderr, flush=True)
+        print(shown, file=sys.stderr, flush=True)
     except OSError:
         drop_descriptor(2)
 

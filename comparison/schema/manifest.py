@@ -133,3 +133,11 @@ class Manifest:
     stretches: tuple[tuple[Stretch, ...], ...] = ()
     observer_effect: float | None = None
     schema_version: int = SCHEMA_VERSION
+
+    @property
+    def layers_left_out(self) -> str | None:
+        """Say that the run kept a part of the model's layers; None where not, or nobody knows."""
+        kept, there = self.options.get("num_hidden_layers"), self.options.get("model_layers")
+        if type(kept) is not int or type(there) is not int or kept >= there:
+            return None
+        return f"{kept} of the model's {there} layers were run; --num-hidden-layers all runs them"

@@ -38,6 +38,7 @@ WEIGHTS_NAME = "weights.safetensors"
 _VERSION = 1
 _KEY = "weights"
 _MAX_RANK = 64
+_MOST_BYTES = 1 << 30  # of a file; those of a model of 70 billion weights are smaller
 _MOST_MATRICES = 1 << 16  # in a stack; with no values in them, no file is too small for them
 
 
@@ -120,6 +121,9 @@ def _of_rank(weight: WeightSketch, rank: str) -> WeightSketch:
 
 def _read(path: Path) -> WeightRecord:
     try:
+        size = path.stat().st_size
+        if size > _MOST_BYTES:
+            raise _corrupt(path, f"a file of at most {_MOST_BYTES} bytes", size)
         metadata = read_safetensors_metadata(path)
         stored = read_safetensors_header(path)
     except BadInputError:

@@ -107,9 +107,15 @@ class Drill:
             Flow(own),
             Flow(reference.step),
             values,
-            OperationValues(dump, step),
+            OperationValues(dump, step, own),
             target=self._first.name.replace(f"{self._first.owner}-", f"{self.module}-"),
         )
         search = Search(pairs, self._first.candidate_names, step)
-        found = search.guilty_operation()
+        try:
+            found = search.guilty_operation()
+        except RecursionError:
+            return Drilled(
+                note=f"the operations of {self._region.name} hang on one another by too long a "
+                "chain of which nothing was saved"
+            )
         return Drilled(operation=found, note="" if found is not None else search.summary)

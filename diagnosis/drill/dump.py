@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 
 from comparison.numerics.dtypes import Array
+from comparison.schema.errors import CorruptFileError
 from comparison.schema.operations import StepOperations
 from comparison.schema.tensor_entry import TensorEntry
 from comparison.schema.tensor_names import is_operation_name
@@ -64,22 +66,42 @@ def covers(step: StepOperations, module: str) -> bool:
 class OperationValues:
     """Reads what operations and modules of one step give."""
 
-    def __init__(self, dump: Dump, step: int) -> None:
+    def __init__(self, dump: Dump, step: int, operations: StepOperations) -> None:
         """List the tensors.
 
         Args:
             dump: the candidate's.
             step: the step.
+            operations: of that step.
         """
         self._dump = dump
+        self._sizes = {
+            output.name: math.prod(map(int, output.shape))
+            for operation in operations.operations
+            for output in operation.outputs
+            if all(isinstance(size, int) for size in output.shape)
+        }
         self._entries: dict[str, TensorEntry] = {
             entry.name: entry for entry in dump.entries if entry.step == step
         }
 
     def __getitem__(self, name: str) -> Array | None:
-        """Map a tensor; None where the dump does not hold it."""
+        """Map a tensor; None where the dump does not hold it.
+
+        Raises:
+            BadInputError: its file cannot be read, or holds more than its operation gives.
+        """
         entry = self._entries.get(name)
-        return None if entry is None else self._dump.read(entry)
+        if entry is None:
+            return None
+        values = self._dump.read(entry)
+        size = self._sizes.get(name, values.size)
+        if values.size > size:
+            raise CorruptFileError(
+                f"{entry.path}: expected the {size} elements that its operation gives, found "
+                f"{values.size}; dump it again"
+            )
+        return values
 
 
 def module_globs(*modules: str | None) -> tuple[str, ...]:

@@ -59,17 +59,23 @@ class Flow:
             for number, operation in enumerate(step.operations)
             for output in operation.outputs
         }
+        self._sources: dict[str, str] = {}
         self._constant: dict[str, bool] = {}
         self._users: defaultdict[str, list[CapturedOperation]] = defaultdict(list)
         for operation in step.operations:
             if not self.is_view(operation):
                 for name in dict.fromkeys(map(self.source, operation.inputs)):
                     self._users[name].append(operation)
+            # In order of execution; of a file that goes round, what is not made yet is no constant.
+            constant = short_name(operation) in _FILLING or all(
+                self._constant.get(name, False) for name in self.inputs(operation)
+            )
+            self._constant |= {output.name: constant for output in operation.outputs}
 
     def source(self, name: str) -> str:
         """Return the tensor that holds the values of another: behind views and modules' edges."""
         seen: set[str] = set()
-        while name not in seen:  # a file may be made to go round
+        while name not in seen and name not in self._sources:  # a file may be made to go round
             seen.add(name)
             made = self._made.get(name)
             if made is not None and made[2].view_of is not None:
@@ -77,7 +83,9 @@ class Flow:
             elif made is None and name in self._tensors:
                 name = self._tensors[name]
             else:
-                return name
+                break
+        name = self._sources.get(name, name)
+        self._sources |= dict.fromkeys(seen, name)
         return name
 
     def output_at(self, tensor: str) -> str:
@@ -100,14 +108,7 @@ class Flow:
 
     def is_constant(self, name: str) -> bool:
         """Tell a tensor that is made of weights and numbers alone."""
-        if name not in self._constant:
-            self._constant[name] = False  # should a file go round
-            operation = self.maker(name)
-            if operation is not None:
-                self._constant[name] = short_name(operation) in _FILLING or all(
-                    map(self.is_constant, self.inputs(operation))
-                )
-        return self._constant[name]
+        return self._constant.get(name, False)
 
     def made_of(self, name: str) -> frozenset[str]:
         """Return the tensors that are made of a tensor, itself and its views left out."""

@@ -139,10 +139,8 @@ class StripIndex:
             length: of the vector that they were made with.
         """
         for strip in self._strips.get(length, []):
-            starts = np.flatnonzero(same_values(strip.values, values[:1]))
-            for start in starts[starts + len(values) <= len(strip.values)]:
-                if np.all(same_values(values, strip.values[start : start + len(values)])):
-                    return strip
+            if len(_starts_of_same(values, strip.values)):
+                return strip
         return None
 
     def rounded(
@@ -214,6 +212,20 @@ def same_values(left: Array, right: Array) -> Array:
 def _both_odd(left: Array, right: Array) -> Array:
     infinite = np.isinf(left) & (left == right)
     return np.asarray(infinite | (np.isnan(left) & np.isnan(right)))
+
+
+def _starts_of_same(values: Array, line: Array) -> Array:
+    """Give the places where a line has the very values one behind the other; see `_starts`."""
+    starts = np.arange(max(len(line) - len(values) + 1, 0))
+    looked_at = 0
+    for index in range(len(values)):
+        looked_at += starts.size
+        if looked_at > _MOST_LOOKED_AT:
+            return starts[:0]
+        if not starts.size:
+            break
+        starts = starts[same_values(line[starts + index], values[index : index + 1])]
+    return starts
 
 
 def _starts(values: Array, line: Array, slack: Array) -> Array:

@@ -254,6 +254,36 @@ def test_other_token_ids_are_noted(tmp_path: Path) -> None:
     assert notes == ("the two runs got different token ids: compare what they were given first",)
 
 
+def _noted(tmp_path: Path, **sides: dict[str, object]) -> tuple[str, ...]:
+    for side, changes in sides.items():
+        path = write_dump(tmp_path / side, [{"x": numbers(3)}]) / "manifest.json"
+        write_manifest(path, replace(read_manifest(path), **changes))
+    return compare(*(tmp_path / side for side in sides)).notes
+
+
+def test_layers_that_both_runs_left_out_are_noted_once(tmp_path: Path) -> None:
+    part = {
+        "config": {"num_hidden_layers": 1},
+        "options": {"num_hidden_layers": 1, "model_layers": 4},
+    }
+    whole = {"options": {"num_hidden_layers": "all", "model_layers": 4}}
+    odd = {"options": {"num_hidden_layers": True, "model_layers": "4"}}
+    said = "1 of the model's 4 layers were run; --num-hidden-layers all runs them"
+    assert _noted(tmp_path / "part", a=part, b=part) == (said,)
+    assert _noted(tmp_path / "whole", a=whole, b=odd) == ()
+
+
+def test_fields_of_the_configurations_that_differ_are_noted(tmp_path: Path) -> None:
+    left = {"rope": {"theta": 1e4}, "a": 1, "b": 2, "c": 3, "dtype": "float32", "only": 1}
+    right = {"rope": {"theta": 5e4}, "a": 2, "b": 3, "c": 4, "dtype": "bfloat16"}
+    (said,) = _noted(tmp_path, a={"config": left}, b={"config": right})
+    assert said == (
+        "the configurations differ: a is 1 for the reference and 2 for the candidate; b is 2 for "
+        "the reference and 3 for the candidate; c is 3 for the reference and 4 for the candidate, "
+        "and 1 more"
+    )
+
+
 def test_other_numbers_of_layers_are_noted(tmp_path: Path) -> None:
     for side, layers in (("a", 1), ("b", 4), ("c", "many")):
         path = write_dump(tmp_path / side, [{"x": numbers(3)}]) / "manifest.json"

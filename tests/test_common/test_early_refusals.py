@@ -11,7 +11,7 @@ import pytest
 from comparison.schema.errors import BadInputError
 from oracles.generic_oracle import GenericOracle
 from oracles.registry import find_oracle
-from test_common.early_refusals import refuse_early
+from test_common.early_refusals import model_layers, refuse_early
 from tests.child_processes import ROOT, user_environment
 
 NOTHING_ASKED = {"encoding": None, "device": "default", "num_hidden_layers": "all"}
@@ -61,6 +61,14 @@ def test_a_damaged_configuration_is_left_to_the_run(text: str, tmp_path: Path) -
     refuse(model, num_hidden_layers=99)
     (tmp_path / "config.json").unlink()
     refuse(model, num_hidden_layers=99)
+
+
+def test_the_layers_of_a_model_are_told_where_its_files_are(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"num_hidden_layers": 7}')
+    assert model_layers(str(tmp_path)) == 7
+    assert model_layers(None) is None
+    assert model_layers("nobody/has-this") is None
+    assert model_layers(str(tmp_path / "none" / "of" / "these")) is None
 
 
 def test_an_encoding_that_no_device_has(tmp_path: Path) -> None:

@@ -155,3 +155,10 @@ def test_folder_that_went_away(tmp_path: Path) -> None:
     (folder / ".lock").unlink()
     folder.rmdir()
     lock.release()
+
+
+@pytest.mark.timeout(20)
+def test_a_pipe_of_its_name_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / ".lock")
+    check_unlocked(tmp_path)
+    assert not is_lock(tmp_path / ".lock")

@@ -2,6 +2,7 @@
 
 import socket
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
@@ -55,7 +56,10 @@ def test_hub_that_cannot_be_reached_passes_by_itself(answers: dict[str, str]) ->
     assert answers["unreachable"].startswith(
         "TryAgainError: the Hub cannot be reached for some-org/away (ConnectError: "
     )
-    assert answers["unreachable"].endswith("try again later, or give a local folder")
+    assert answers["unreachable"].endswith(
+        f"), and there is no folder of that name in {Path.cwd()}; try again later, or give a local "
+        "folder"
+    )
 
 
 def test_offline_is_no_passing_failure(answers: dict[str, str]) -> None:

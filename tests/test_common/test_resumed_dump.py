@@ -1,6 +1,7 @@
 import json
 import os
 import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -196,6 +197,16 @@ def test_a_whole_dump_is_told_unless_a_file_is_gone(tmp_path: Path) -> None:
     assert DumpWriter(tmp_path, resume=True).whole_dump(MANIFEST) is None
     write(tmp_path, WIDE, resume=True)
     assert contents(tmp_path) == expected
+
+
+@pytest.mark.parametrize("damage", [lambda data: data[:100], lambda data: b"PK" + data[2:200]])
+def test_a_whole_dump_with_a_damaged_file_is_not_taken_for_whole(
+    tmp_path: Path, damage: Callable[[bytes], bytes]
+) -> None:
+    write(tmp_path, WIDE)
+    path = tmp_path / "1" / "model.a-output.pt"
+    path.write_bytes(damage(path.read_bytes()))
+    assert DumpWriter(tmp_path, resume=True).whole_dump(MANIFEST) is None
 
 
 def test_nothing_to_go_on_with_is_a_run_as_any(tmp_path: Path) -> None:

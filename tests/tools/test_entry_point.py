@@ -231,3 +231,14 @@ def test_a_command_is_named_as_it_was_called(
     assert as_called("diff_models", given) == f"./{ours}"
     monkeypatch.chdir(tmp_path / "tools")
     assert as_called("diff_models", given) == f"../{ours}"
+
+
+def test_an_error_cannot_steer_a_terminal_or_a_ci_run() -> None:
+    text = "in zz\\x1b]0;owned\\x07\\x1b[31m ##vso[x] ##[error]f\\n::error::y"
+    process = start(f"raise click.ClickException('{text}')")
+    _, errors = process.communicate()
+    assert process.returncode != 0
+    assert errors.startswith("error: in zz\\x1b]0;owned\\x07")
+    assert not {"\x1b", "\x07"} & set(errors)
+    assert "##" not in errors
+    assert errors.count("\n") == 1
