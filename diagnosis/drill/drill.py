@@ -103,15 +103,15 @@ class Drill:
             layout_of(dump, step),
             dtype=self._first.dtype,
         )
-        pairs = Pairs(
-            Flow(own),
-            Flow(reference.step),
-            values,
-            OperationValues(dump, step, own),
-            target=self._first.name.replace(f"{self._first.owner}-", f"{self.module}-"),
-        )
-        search = Search(pairs, self._first.candidate_names, step)
         try:
+            pairs = Pairs(
+                Flow(own),
+                Flow(reference.step),
+                values,
+                OperationValues(dump, step, own),
+                target=self._first.name.replace(f"{self._first.owner}-", f"{self.module}-"),
+            )
+            search = Search(pairs, self._first.candidate_names, step)
             found = search.guilty_operation()
         except RecursionError:
             return Drilled(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from comparison.schema.errors import EngineError
+from diagnosis.replay.model_size import require_size_of_files
 from oracles.oracle import PipelineOracle
 from test_common.debug_context import debug_context
 from test_common.debug_options import DebugOptions
@@ -35,9 +36,11 @@ def build_reference(
 
     Raises:
         EngineError: the model cannot be built.
+        BadInputError: overrides of its configuration make it far larger than its files.
     """
     import torch
 
+    require_size_of_files(oracle, options)
     device = resolve_device(options.device, framework="torch")
     with (
         stage("building the reference on Torch for the replay"),
