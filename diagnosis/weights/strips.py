@@ -138,10 +138,24 @@ class StripIndex:
             values: float64 [n], of which some may be equal.
             length: of the vector that they were made with.
         """
-        for strip in self._strips.get(length, []):
-            if len(_starts_of_same(values, strip.values)):
+        if not len(values):
+            return None
+        slack = _allowed(values)
+        for strip in self._with_value(float(values[0]), length, slack):
+            if len(_starts(values, strip.values, np.full(len(values), slack))):
                 return strip
         return None
+
+    def _with_value(self, value: float, length: int, slack: float) -> Iterator[Strip]:
+        """Give the strips that have a value, in their order; of a value that is none, all."""
+        strips = self._strips.get(length, [])
+        if not strips or not np.isfinite(value):
+            yield from strips
+            return
+        ordered, owner, _ = self._table(length, strips)
+        first = np.searchsorted(ordered, value - slack, side="left")
+        last = np.searchsorted(ordered, value + slack, side="right")
+        yield from (strips[number] for number in np.unique(owner[first:last]))
 
     def rounded(
         self, values: Array, *, length: int, dtype: str, besides: str | None = None
@@ -212,20 +226,6 @@ def same_values(left: Array, right: Array) -> Array:
 def _both_odd(left: Array, right: Array) -> Array:
     infinite = np.isinf(left) & (left == right)
     return np.asarray(infinite | (np.isnan(left) & np.isnan(right)))
-
-
-def _starts_of_same(values: Array, line: Array) -> Array:
-    """Give the places where a line has the very values one behind the other; see `_starts`."""
-    starts = np.arange(max(len(line) - len(values) + 1, 0))
-    looked_at = 0
-    for index in range(len(values)):
-        looked_at += starts.size
-        if looked_at > _MOST_LOOKED_AT:
-            return starts[:0]
-        if not starts.size:
-            break
-        starts = starts[same_values(line[starts + index], values[index : index + 1])]
-    return starts
 
 
 def _starts(values: Array, line: Array, slack: Array) -> Array:

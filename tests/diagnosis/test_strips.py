@@ -26,6 +26,23 @@ def test_a_block_is_found_where_all_its_values_lie_one_behind_the_other() -> Non
     assert index.block(values[[10, 12]], length=7) is None
     assert index.block(np.append(values, 0.0), length=7) is None
     assert index.block(values, length=8) is None
+    assert index.block(values[:0], length=7) is None
+
+
+def test_small_values_are_found_by_the_size_of_all() -> None:
+    values = np.array([1e-9, 3.0, -2.0])
+    moved = values + 1e-12
+    assert StripIndex([strip(RANDOM.standard_normal(9)), strip(moved)]).block(values, length=7)
+
+
+def test_many_short_strips_are_not_looked_through_one_by_one() -> None:
+    strips = [strip(RANDOM.standard_normal(8), f"w{number}") for number in range(3000)]
+    index = StripIndex(strips)
+    began = time.process_time()
+    assert all(index.block(RANDOM.standard_normal(8), length=7) is None for _ in range(3000))
+    found = [index.block(part.values, length=7) for part in strips]
+    assert [part and part.weight for part in found] == [part.weight for part in strips]
+    assert time.process_time() - began < 10
 
 
 @pytest.mark.parametrize("size", [20_000, 400_000])
