@@ -59,7 +59,9 @@ def failing_module(error: BaseException) -> str | None:
         By the name that its tensors have in a dump; None where no module ran.
     """
     cause: BaseException | None = error
-    while cause is not None:
+    seen: set[int] = set()  # an error that is raised from itself is its own cause
+    while cause is not None and id(cause) not in seen:
+        seen.add(id(cause))
         modules = list(_called(cause.__traceback__))
         if modules:
             names = {id(module): name for name, module in modules[0].named_modules()}

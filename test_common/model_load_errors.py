@@ -25,7 +25,10 @@ def load_errors(model_path: str, *, engine: str) -> Iterator[None]:
         yield
     # A loader runs the model's own code, which may raise anything.
     except Exception as error:
-        raise model_load_error(error, model_path=model_path, engine=engine) from error
+        found = model_load_error(error, model_path=model_path, engine=engine)
+        if found is error:
+            raise
+        raise found from error
 
 
 def model_load_error(error: Exception, *, model_path: str, engine: str) -> AccuracyToolsError:

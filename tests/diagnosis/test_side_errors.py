@@ -81,3 +81,10 @@ def test_bad_input_and_what_no_module_raised_are_told_apart() -> None:
         raise StopIteration
     with pytest.raises(KeyboardInterrupt), side_errors("side"):
         raise KeyboardInterrupt
+
+
+@pytest.mark.timeout(20)
+def test_an_error_that_is_its_own_cause_is_looked_through_once() -> None:
+    error = EngineError("torch cannot load it")
+    with pytest.raises(EngineError, match=r"^side: torch cannot load it$"), side_errors("side"):
+        raise error from error
