@@ -21,8 +21,8 @@ from comparison.store.dump import Dump, open_dump
 from diagnosis.diagnosis_report import report_of
 from diagnosis.diff_models import diff_sides
 from diagnosis.diff_options import DiffOptions
-from diagnosis.kept_options import kept_layers, kept_overrides
-from diagnosis.side_runs import RunOptions, run_side, with_prompts_of
+from diagnosis.kept_options import run_as_kept
+from diagnosis.side_runs import RunOptions, run_side
 from diagnosis.sides import DumpSide, EngineSide, SideSpec
 from diagnosis.two_dumps import diagnose_dumps
 
@@ -155,13 +155,7 @@ def _run_as_kept(run: RunOptions, kept: Dump) -> RunOptions:
             f"{kept.path}: no manifest.json, so it does not say what the candidate is to be run "
             "on; make the dump with debug_model or golden_dump"
         )
-    run = replace(
-        run,
-        encoding=run.encoding or kept.manifest.encoding,
-        num_hidden_layers=kept_layers(kept, run),
-        hf_config_overrides=kept_overrides(kept, run),
-    )
-    return with_prompts_of(run, kept)
+    return run_as_kept(run, kept)
 
 
 def _against_kept(right: Dump, wrong: Dump) -> Diagnosis:

@@ -55,6 +55,7 @@ from diagnosis.weights.inputs import (
     weight_cause,
     weight_differences,
     weights_against,
+    weights_first,
 )
 
 if TYPE_CHECKING:
@@ -269,6 +270,8 @@ class _Diagnosing:
             if records
             else None
         )
+        if cause is not None and culprit is not None and self._weights is None:
+            cause = weights_first(cause, dict(self._model.named_modules()).get(culprit.module))
         if cause is not None:  # of the first one, wherever it is told
             records = [replace(records[0], cause=cause), *records[1:]]
         notes = self._dump.notes

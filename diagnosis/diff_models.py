@@ -15,6 +15,7 @@ from comparison.store.mapping_guard import mappings_guarded
 from diagnosis.candidates_ahead import candidates_ahead
 from diagnosis.diff_options import DiffOptions
 from diagnosis.fma_check import require_max
+from diagnosis.kept_options import run_as_dumps
 from diagnosis.module_dump import Inputs
 from diagnosis.module_finding import diff_modules, is_module
 from diagnosis.output_folders import clear_earlier
@@ -54,7 +55,8 @@ def diff_models(
             dump as the candidate: the rows that it should have been run on, if they are known.
         num_steps: with rows of token ids: greedy steps, the prefill included.
         encoder: with rows of token ids: the modules embed them, in one step.
-        options: with sides: how to run them.
+        options: with sides: how to run them; what is left as it is by default, an engine's run
+            takes from the first side that is a dump.
 
     Raises:
         BadInputError: the arguments do not fit together, or a side cannot be read.
@@ -69,9 +71,12 @@ def diff_models(
         raise BadInputError("the candidate is a module, so the reference has to be one too")
     if inputs is not None:
         raise BadInputError("inputs are for modules; give prompts in options.run")
-    return diff_sides(
-        parse_side(str(reference)), [parse_side(str(candidate))], options or DiffOptions()
-    )
+    sides = [parse_side(str(reference)), parse_side(str(candidate))]
+    options = options or DiffOptions()
+    run, taken = run_as_dumps(options.run, sides)
+    if taken is not None:
+        options.tell(taken)
+    return diff_sides(sides[0], sides[1:], replace(options, run=run))
 
 
 def diff_sides(

@@ -1,13 +1,128 @@
-"""How many layers a dump's run had, and which fields of its configuration were overridden."""
+"""How a dump's run was asked for: on what, with how many layers, with which configuration."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import fields, replace
 from typing import Any
 
+from comparison.chunks import with_stretches
 from comparison.schema.errors import BadInputError
-from comparison.store.dump import Dump
-from diagnosis.side_runs import RunOptions
+from comparison.store.dump import Dump, open_dump
+from diagnosis.manifest_fit import require_fit
+from diagnosis.side_runs import RunOptions, with_prompts_of
+from diagnosis.sides import DumpSide, EngineSide, SideSpec
+from oracles.registry import PIPELINE_ORACLES
+from test_common.error_text import shown
+
+_ON = ("prompts", "num_steps", "seed")
+_SAID = {
+    "pipeline": "pipeline {}",
+    "prompts": "its token ids",
+    "num_steps": "num_steps {}",
+    "seed": "seed {}",
+    "num_hidden_layers": "num_hidden_layers {}",
+    "hf_config_overrides": "its hf_config_overrides",
+}
+
+
+def run_as_dumps(
+    run: RunOptions, sides: Sequence[SideSpec], *, given: Collection[str] | None = None
+) -> tuple[RunOptions, str | None]:
+    """Let engines run as the first dump that they are held against or with was run.
+
+    Args:
+        run: how the user wants them to run.
+        sides: all that take part.
+        given: names of the fields that the user gave, which stay; None for all that are unlike
+            the default.
+
+    Returns:
+        How to run, and what was taken from the dump, as a line; None where nothing was.
+
+    Raises:
+        BadInputError: the dump cannot be read.
+    """
+    dumps = [side.path for side in sides if isinstance(side, DumpSide)]
+    if not dumps or not any(isinstance(side, EngineSide) for side in sides):
+        return run, None
+    dump = open_dump(dumps[0])
+    if dump.manifest is None:
+        return run, None
+    require_fit(with_stretches(dump), fed=True)
+    _require_steps(dump)
+    if given is None:
+        plain = RunOptions()
+        names = [field.name for field in fields(run)]
+        given = {name for name in names if getattr(run, name) != getattr(plain, name)}
+    taken = _filled(run, dump, given)
+    _require_name(taken, dump, sides)
+    unlike = [name for name in _SAID if getattr(taken, name) != getattr(run, name)]
+    if not unlike:
+        return taken, None
+    said = ", ".join(_SAID[name].format(getattr(taken, name)) for name in unlike)
+    return taken, f"what is run takes from {dump.path}: {said}"
+
+
+def _filled(run: RunOptions, dump: Dump, given: Collection[str]) -> RunOptions:
+    assert dump.manifest is not None  # the caller made sure
+    kept = run_as_kept(run, dump)
+    pipeline = run.pipeline
+    if pipeline is None and dump.manifest.pipeline in PIPELINE_ORACLES:
+        pipeline = dump.manifest.pipeline  # no folder or Hub id that a stranger names
+    kept = replace(kept, pipeline=pipeline, encoding=run.encoding)
+    pictures = dump.manifest.options.get("images")
+    own = {name: getattr(run, name) for name in given}
+    if pictures:  # token ids alone are not what it ran on
+        own |= {name: getattr(run, name) for name in _ON}
+    if "hf_config_overrides" in given:
+        own["recorded_in"] = None
+    return replace(kept, **own)
+
+
+def _require_name(run: RunOptions, dump: Dump, sides: Sequence[SideSpec]) -> None:
+    """Refuse to load what only a dump names, and say what it names."""
+    unnamed = [side for side in sides if isinstance(side, EngineSide) and side.oracle is None]
+    if run.pipeline is None and unnamed:
+        named = "" if dump.manifest is None else dump.manifest.pipeline
+        raise BadInputError(
+            f"{unnamed[0]}: name what to run, --pipeline NAME: {dump.path} was made of "
+            f"{shown(named)}, which is not registered here, and nothing is loaded that only a "
+            "dump names"
+        )
+
+
+def _require_steps(dump: Dump) -> None:
+    """Refuse more steps than the rows have tokens of: a run would go on for as many."""
+    manifest = dump.manifest
+    assert manifest is not None
+    chosen = max((len(row.generated) for row in manifest.rows), default=0)
+    if manifest.rows and manifest.steps > max(chosen, 1):
+        raise BadInputError(
+            f"{dump.path}: {manifest.steps} steps by its manifest, whose rows generated {chosen} "
+            "tokens: expected one a step; dump it again"
+        )
+
+
+def run_as_kept(run: RunOptions, kept: Dump) -> RunOptions:
+    """Run a side on what a kept dump was made of, on as many layers and in its encoding.
+
+    Raises:
+        BadInputError: the dump's manifest holds something else in their place.
+    """
+    assert kept.manifest is not None
+    overrides = kept_overrides(kept, run)
+    is_own = overrides == run.hf_config_overrides
+    return with_prompts_of(
+        replace(
+            run,
+            encoding=run.encoding or kept.manifest.encoding,
+            num_hidden_layers=kept_layers(kept, run),
+            hf_config_overrides=overrides,
+            recorded_in=run.recorded_in if is_own else kept.path,
+        ),
+        kept,
+    )
 
 
 def kept_layers(dump: Dump, run: RunOptions) -> int | str:

@@ -43,6 +43,8 @@ class SideJob:
             TypeError: options hold values that are no JSON.
         """
         run = {**dataclasses.asdict(self.run)}
+        if self.run.recorded_in is not None:
+            run["recorded_in"] = str(self.run.recorded_in.absolute())
         run["hf_config_overrides"] = dict(self.run.hf_config_overrides)
         output = str(self.output.absolute())
         return json.dumps({"spec": dataclasses.asdict(self.spec), "output": output, "run": run})
@@ -53,6 +55,8 @@ class SideJob:
         job = json.loads((folder / JOB_FILE).read_text(encoding="utf-8"))
         run: dict[str, Any] = job["run"]
         run |= {name: tuple(run[name]) for name in ("filter", "ops")}
+        if run["recorded_in"] is not None:
+            run["recorded_in"] = Path(run["recorded_in"])
         run["prompts"] = tuple(
             prompt if isinstance(prompt, str) else tuple(prompt) for prompt in run["prompts"]
         )

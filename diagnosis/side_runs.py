@@ -45,6 +45,8 @@ class RunOptions:
         verify_capture: whether each is run again without hooks, to see that these change nothing.
         trust_remote_code: whether Python code of the models' repositories may run.
         stream: whether weights stay in their safetensors files, where Torch runs.
+        recorded_in: the dump that `hf_config_overrides` are taken from; None where they are the
+            user's own.
     """
 
     pipeline: str | None = None
@@ -63,6 +65,7 @@ class RunOptions:
     verify_capture: bool = False
     trust_remote_code: bool = False
     stream: bool = False
+    recorded_in: Path | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,6 +143,7 @@ def measure_side(
     asked = debug_options(spec, name, folder, options)
     writer = LimitedDumpWriter(folder, max_bytes=max_bytes, overwrite=options.overwrite)
     with side_errors(called(spec, folder)):
+        _require_recorded_fit(oracle, asked, options)
         run_debug_model(oracle, asked, writer=writer)
     if writer.overflowed:
         remove_dump(folder)  # holds no tensors
@@ -190,8 +194,21 @@ def run_engine_side(
     with side_errors(called(spec, folder)):
         oracle, name = oracle_of(spec, options)
         asked = debug_options(spec, name, folder, options)
+        _require_recorded_fit(oracle, asked, options)
         run_debug_model(oracle, asked, writer=writer)
         return SideDump(spec=spec, dump=open_dump(folder), oracle=oracle, options=asked)
+
+
+def _require_recorded_fit(oracle: PipelineOracle, asked: DebugOptions, options: RunOptions) -> None:
+    """Refuse overrides out of a dump, which may be a stranger's, that make a huge model."""
+    if options.recorded_in is None:
+        return
+    from diagnosis.replay.model_size import require_size_of_files
+
+    try:
+        require_size_of_files(oracle, asked)
+    except BadInputError as error:
+        raise BadInputError(f"{options.recorded_in}: {error}") from None
 
 
 def debug_options(spec: EngineSide, name: str, folder: Path, options: RunOptions) -> DebugOptions:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import warnings
 from abc import ABC, abstractmethod
 from collections import Counter
@@ -230,10 +231,10 @@ class BasePrintHook(ABC):
         if certificate.saved == 0:
             raise CaptureError(self._complaint() or "nothing was captured: no layer was named")
         if self._ops and not self._operations_saved:
-            globs = ", ".join(self._ops)
+            ran = [record.name for record in self._records.values() if record.fired]
             raise CaptureError(
-                f"no operation was captured: no module that ran fits {globs}; modules: "
-                f"{_listing([record.name for record in self._records.values() if record.fired])}"
+                f"no operation was captured: no module that ran fits {', '.join(self._ops)}; "
+                f"{_nearest(self._ops, ran)}modules: {_listing(ran)}"
             )
         return certificate
 
@@ -359,6 +360,16 @@ def _check_filter(filter: object) -> None:
             f"filter must be a glob, a list of globs, or a function from a tensor's name to "
             f"whether to keep it, found {filter!r:.80}"
         )
+
+
+def _nearest(globs: Sequence[str], modules: Sequence[str]) -> str:
+    """Name the modules that the user may have meant, if any are near."""
+    near = [
+        name
+        for glob in globs
+        for name in difflib.get_close_matches(glob.lstrip("*."), modules, n=3)
+    ]
+    return f"nearest: {', '.join(dict.fromkeys(near[:3]))}; " if near else ""
 
 
 def _listing(names: Sequence[str]) -> str:

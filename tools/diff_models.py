@@ -13,7 +13,7 @@ import click
 
 from comparison.schema.errors import BadInputError
 from tools.entry_point import as_called, run_command
-from tools.idle_options import require_effect
+from tools.idle_options import given_fields, require_effect
 from tools.option_values import parse_layers, parse_overrides, parse_size
 from tools.output_paths import check_paths
 from tools.path_type import PathType
@@ -46,8 +46,20 @@ if TYPE_CHECKING:
 )
 @click.option("--prompt", "texts", multiple=True, help="Prompt; repeat it for more rows.")
 @click.option("--prompt-ids", multiple=True, help="Prompt as token ids, 1,5,7; repeat it too.")
-@click.option("--num-steps", type=int, default=3, help="Steps to run; the first is the prefill.")
-@click.option("--num-hidden-layers", default="all", metavar="N|all", help="Hidden layers to keep.")
+@click.option(
+    "--num-steps",
+    type=int,
+    default=3,
+    show_default="those of a dump, else 3",
+    help="Steps to run; the first is the prefill.",
+)
+@click.option(
+    "--num-hidden-layers",
+    default="all",
+    show_default="those of a dump, else all",
+    metavar="N|all",
+    help="Hidden layers to keep.",
+)
 @click.option("--encoding", help="float32, bfloat16, ...  [default: the pipeline's first]")
 @click.option("--device", default="default", help="cpu, gpu, gpu:0,1, or default: what there is.")
 @click.option("--hf-config-overrides", metavar="JSON", help="Fields of the model's configuration.")
@@ -85,6 +97,7 @@ def diff_models(**given: Any) -> int:
     """Say which side is wrong, in which module, step and token row, or that they agree."""
     from diagnosis.candidates_ahead import cores_to_spare
     from diagnosis.diff_models import DiffOptions, diff_sides
+    from diagnosis.kept_options import run_as_dumps
     from diagnosis.name_map import read_map
     from diagnosis.side_runs import RunOptions
     from diagnosis.sides import parse_side
@@ -113,6 +126,11 @@ def diff_models(**given: Any) -> int:
         verify_capture=given["verify_capture"],
         trust_remote_code=given["trust_remote_code"],
     )
+    run, taken = run_as_dumps(
+        run, [reference, *candidates], given=given_fields(click.get_current_context())
+    )
+    if taken is not None:
+        print(taken, flush=True)
     reports: list[Report] = []
     stages = StageLine()
     options = DiffOptions(

@@ -1,4 +1,4 @@
-"""Options of diff_models that have no effect on dumps that are there already."""
+"""Which options of diff_models were given, and which of these have no effect on dumps."""
 
 from __future__ import annotations
 
@@ -31,6 +31,15 @@ _RUNS = {
     "output": "--output",
 }
 _CANDIDATES = {"calibrate": "--calibrate", "check_fma": "--check-fma", "drill": "--drill"}
+_FIELDS = {
+    "pipeline": "pipeline",
+    "texts": "prompts",
+    "prompt_ids": "prompts",
+    "num_steps": "num_steps",
+    "num_hidden_layers": "num_hidden_layers",
+    "encoding": "encoding",
+    "hf_config_overrides": "hf_config_overrides",
+}
 _LAYOUT = {
     "num_hidden_layers": "--num-hidden-layers",
     "hf_config_overrides": "--hf-config-overrides",
@@ -72,6 +81,11 @@ def require_effect(
             f"{', '.join(idle)}: no effect, since {whose}, and nothing is run anew for that; "
             "leave it out, or name an engine"
         )
+
+
+def given_fields(context: click.Context) -> set[str]:
+    """Name what the user gave of how sides are run, by the fields of `RunOptions`."""
+    return {_FIELDS[name] for name in _FIELDS if _given(context, {name: name})}
 
 
 def _given(context: click.Context, names: dict[str, str]) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from comparison.numerics.weight_record import WeightRecord
@@ -24,6 +25,7 @@ _CAUSES = {
 }
 _OF_BIASES = {WeightKind.MISSING, WeightKind.SCALED, WeightKind.OFFSET}
 _OTHER_CAUSE = "weights"
+_LIKE_ANOTHER_WEIGHT = frozenset({"scale", "bias"})  # what these give, a weight gives as well
 
 
 def weights_against(model: torch.nn.Module, dump: Dump) -> WeightComparison | None:
@@ -113,6 +115,21 @@ def weight_cause(
                 evidence=f"lacks {name}: it has no weight of that name or value",
             )
     return None
+
+
+def weights_first(cause: Cause, module: torch.nn.Module | None) -> Cause:
+    """Advise on the weights before all else, where they are not known and may be the cause.
+
+    Args:
+        cause: of the culprit, whose weights the candidate's dump does not tell.
+        module: the culprit in the reference; None where there is none of that name.
+    """
+    owns = module is not None and any(True for _ in module.parameters(recurse=False))
+    if not owns or cause.id not in _LIKE_ANOTHER_WEIGHT:
+        return cause
+    more = f"; then {cause.advice}" if cause.advice else ""
+    first = "the module's own weights, which the candidate's dump does not tell"
+    return replace(cause, advice=f"{first}{more}")
 
 
 def ruled_out(weights: WeightComparison | None, module: str) -> frozenset[str]:

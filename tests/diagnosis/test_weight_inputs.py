@@ -19,7 +19,7 @@ from diagnosis.diff_models import DiffOptions, diff_models
 from diagnosis.module_dump import ModuleInputs, dump_module
 from diagnosis.two_dumps import diagnose_dumps
 from diagnosis.weights.finding import WeightComparison, WeightFinding, WeightKind
-from diagnosis.weights.inputs import weight_cause, weights_against
+from diagnosis.weights.inputs import weight_cause, weights_against, weights_first
 from tests.test_common.tiny_models import (
     ROWS,
     SIZES,
@@ -255,3 +255,15 @@ def test_a_module_that_was_judged_right_has_right_weights() -> None:
     assert "lacks model.norm.weight" in missing.evidence
     assert weight_cause(weights, None, set()) is None
     assert weight_cause(None, mlp, set()) is None
+
+
+def test_weights_that_are_not_known_are_advised_on_first() -> None:
+    layer, other = torch.nn.Linear(2, 2), torch.nn.ReLU()
+    scale = Cause(id="scale", advice="where the factor comes from")
+    first = "the module's own weights, which the candidate's dump does not tell"
+    assert weights_first(scale, layer).advice == f"{first}; then where the factor comes from"
+    assert weights_first(Cause(id="bias"), layer).advice == first
+    assert weights_first(scale, other) is scale
+    assert weights_first(scale, None) is scale
+    rope = Cause(id="rope_frequency", advice="rope_theta")
+    assert weights_first(rope, layer) is rope

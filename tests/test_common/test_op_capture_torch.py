@@ -210,6 +210,14 @@ def test_globs_that_fit_nothing_are_an_error(tmp_path: Path) -> None:
         hook.require_capture()
 
 
+def test_a_misspelt_module_is_told_what_is_near(tmp_path: Path) -> None:
+    with TorchPrintHook(export_path=tmp_path / "d", ops=["model.inne"]) as hook:
+        hook.name_layers(_Outer())
+        hook.layer_of("model")(torch.ones(2, 3))  # type: ignore[operator]  # a module
+    with pytest.raises(CaptureError, match=r"fits model\.inne; nearest: model\.inner, .*modules: "):
+        hook.require_capture()
+
+
 def test_a_step_that_is_not_wanted_has_no_operations(tmp_path: Path) -> None:
     with TorchPrintHook(export_path=tmp_path / "d", ops=["model"], steps={1}) as hook:
         hook.name_layers(_Outer())

@@ -134,7 +134,7 @@ def test_an_oracle_that_raises_is_named_with_its_side(tmp_path: Path) -> None:
         (["--candidate", "torch"], "name what to run, --pipeline NAME or torch@FILE.py"),
         (["--candidate", "torch@"], "expected an oracle behind the @"),
         (["--candidate", "max", "--candidate", "max"], "candidate max is named twice"),
-        (["--candidate", "./nothing"], "name what to run"),
+        (["--candidate", "./nothing"], "expected a file or folder, found nothing at nothing"),
         (
             ["--reference", "./nothing", "--candidate", "torch"],
             "expected a file or folder, found nothing at nothing",
