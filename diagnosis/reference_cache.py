@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from comparison.store.atomic_file import write_text
+from comparison.store.regular_file import read_regular
 from diagnosis.reference_key import stamp_of_module, stamps_of_modules
 from test_common.checkpoint_cache import default_cache_dir
 from test_common.dump_folder import DumpFolder
@@ -23,6 +24,7 @@ from test_common.folder_lock import LOCK_NAME
 
 MOST_BYTES = 8_000_000_000
 _ENTRY = "entry.json"
+_MOST_ENTRY_BYTES = 1 << 28
 _DUMP = "dump"
 _PARTIAL = ".partial"
 _LEFT_BEHIND_SECONDS = 24 * 3600
@@ -164,7 +166,7 @@ class ReferenceCache:
 def _read(path: Path) -> dict[str, Any] | None:
     """Read what is told of an entry; None where there is none, or not what was written."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_regular(path, most_bytes=_MOST_ENTRY_BYTES).decode()
         seal, _, body = text.partition("\n")
         told = json.loads(body)
     except (OSError, ValueError, RecursionError):

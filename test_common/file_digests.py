@@ -11,8 +11,10 @@ from contextlib import suppress
 from pathlib import Path
 
 from comparison.store.atomic_file import write_text
+from comparison.store.regular_file import read_regular
 
 _MOST_ENTRIES = 20_000
+_MOST_INDEX_BYTES = 1 << 28
 # A file that was changed this shortly before may change again without another time of change: the
 # system's clock for files ticks in steps.
 _SETTLED_NS = 2_000_000_000
@@ -94,7 +96,7 @@ def files_below(path: Path) -> list[Path]:
 
 def _read(index: Path) -> Mapping[str, tuple[Stamp, str]]:
     try:
-        told = json.loads(index.read_text(encoding="utf-8"))
+        told = json.loads(read_regular(index, most_bytes=_MOST_INDEX_BYTES))
         return {name: (tuple(stamp), str(digest)) for name, (stamp, digest) in told.items()}
     except (OSError, ValueError, TypeError, AttributeError, RecursionError):
         return {}

@@ -50,12 +50,20 @@ def _comparison(path: Path, fields: JsonFields) -> SavedResult:
     pairs = fields.records("pairs", lambda pair: (_pair_name(pair), pair))
     verdict = _one_of(fields, "verdict", Verdict)
     found = [_one_of(pair, "finding", Finding) for _, pair in pairs]
+    cut_short = fields.take("cut_short", bool)
+    differing = found.count(Finding.DIFFERS)
+    is_agreed = Finding.AGREES in found and not differing and not cut_short
+    if (verdict == Verdict.DIFFER) != (differing > 0) or (
+        verdict == Verdict.AGREE and not is_agreed
+    ):
+        cut = ", cut short" if cut_short else ""
+        raise _contradiction(fields, verdict, f"{len(found)} pairs, {differing} that differ{cut}")
     return SavedResult(
         path=path,
         kind=ResultKind.COMPARISON,
         verdict=verdict,
         sentence="",
-        conclusive=verdict != Verdict.INCONCLUSIVE and not fields.take("cut_short", bool),
+        conclusive=verdict != Verdict.INCONCLUSIVE and not cut_short,
         faults=tuple(
             _differing(name, pair)
             for (name, pair), finding in zip(pairs, found, strict=True)
@@ -69,6 +77,10 @@ def _comparison(path: Path, fields: JsonFields) -> SavedResult:
         hides_later=False,
         tolerance=", ".join(_limits(fields.inner(tolerance, "tolerance"))),
     )
+
+
+def _contradiction(fields: JsonFields, verdict: str, found: str) -> BadInputError:
+    return fields.error(f"what leads to the verdict {verdict}", found)
 
 
 def _limits(tolerance: JsonFields) -> Iterator[str]:
@@ -137,6 +149,8 @@ def _diagnosis(path: Path, fields: JsonFields) -> SavedResult:
     each = fields.records("candidates", lambda one: one, []) or (fields,)
     names = list(_names_of(each))
     named = [(name if len(each) > 1 else "", one) for name, one in zip(names, each, strict=True)]
+    for one in each:
+        _require_grounds(one)
     return SavedResult(
         path=path,
         kind=ResultKind.DIAGNOSIS,
@@ -150,6 +164,22 @@ def _diagnosis(path: Path, fields: JsonFields) -> SavedResult:
         hides_later=any(_is_weak(one) for one in each),
         candidates=tuple(names),
     )
+
+
+def _require_grounds(one: JsonFields) -> None:
+    """Refuse a verdict that what stands beside it contradicts.
+
+    Raises:
+        CorruptFileError: it does.
+    """
+    verdict = _one_of(one, "verdict", Judgement)
+    coverage = one.inner(one.take("coverage", dict), "coverage")
+    guilty = len(one.take("guilty", list, []))
+    paired = coverage.integer("paired")
+    if verdict == Judgement.AGREE and (guilty or not paired):
+        raise _contradiction(one, verdict, f"{paired} pairs, {guilty} guilty modules")
+    if verdict == Judgement.DIVERGE and not guilty and one.optional("cause", dict) is None:
+        raise _contradiction(one, verdict, "no guilty module and no cause")
 
 
 def _names_of(each: Sequence[JsonFields]) -> Iterator[str]:

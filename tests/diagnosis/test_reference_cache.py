@@ -89,7 +89,14 @@ def cut(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-1])
 
 
-@pytest.mark.parametrize("harm", [poison, cut, Path.unlink], ids=["poisoned", "cut", "missing"])
+def pipe(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
+@pytest.mark.parametrize(
+    "harm", [poison, cut, Path.unlink, pipe], ids=["poisoned", "cut", "missing", "pipe"]
+)
 @pytest.mark.parametrize("name", ["dump/0/model-output.pt", "dump/manifest.json", "entry.json"])
 def test_a_damaged_entry_is_not_believed_and_can_be_made_again(
     tmp_path: Path, name: str, harm: Any

@@ -62,6 +62,12 @@ def test_an_unreadable_index_is_begun_anew(tmp_path: Path, text: str) -> None:
     assert FileDigests(tmp_path / "index.json").digest(tmp_path / "weights") == sha256(b"one")
 
 
+def test_an_index_that_is_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "index.json")
+    (tmp_path / "weights").write_bytes(b"one")
+    assert FileDigests(tmp_path / "index.json").digest(tmp_path / "weights") == sha256(b"one")
+
+
 def test_files_of_a_folder_are_listed_through_links(tmp_path: Path) -> None:
     (tmp_path / "blobs").mkdir()
     (tmp_path / "blobs" / "a1").write_bytes(b"one")

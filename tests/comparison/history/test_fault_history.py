@@ -157,7 +157,8 @@ def test_candidates_are_kept_apart(tmp_path: Path) -> None:
             replace(diagnosis(guilty(LAYERS[1])), candidate_engine="vllm"),
         ),
     )
-    one = replace(both, candidates=(both.candidates[0], replace(both.candidates[1], guilty=())))
+    sound = replace(both.candidates[1], verdict=Judgement.AGREE, guilty=())
+    one = replace(both, candidates=(both.candidates[0], sound))
     found = history(tmp_path, both, one)
     assert [(f.candidate, f.subject) for f in found.fixed] == [("vllm", LAYERS[1])]
     assert [b.candidate for _, b in found.unchanged] == ["max"]
@@ -300,6 +301,48 @@ def test_verdicts_and_findings_are_those_that_there_are(tmp_path: Path) -> None:
     value["candidates"] = [{**value, "verdict": "x"}, {**value}]
     with pytest.raises(CorruptFileError, match=r"in candidates\[0\]"):
         read_result(saved(tmp_path, "c.json", value))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"pairs": []},
+        {"verdict": "agree"},
+        {"verdict": "inconclusive"},
+        {"verdict": "agree", "pairs": []},
+    ],
+)
+def test_a_comparison_that_contradicts_its_verdict_is_refused(
+    tmp_path: Path, change: dict[str, Any]
+) -> None:
+    with pytest.raises(CorruptFileError, match=r"expected what leads to the verdict .*, found \S"):
+        read_result(saved(tmp_path, "r.json", {**comparison_value(), **change}))
+
+
+def test_agreement_that_was_cut_short_is_refused(tmp_path: Path) -> None:
+    value = {**comparison_value(), "verdict": "agree"}
+    value["pairs"][0]["finding"] = "agrees"
+    assert read_result(saved(tmp_path, "whole.json", value)).conclusive
+    with pytest.raises(CorruptFileError, match="1 pairs, 0 that differ, cut short"):
+        read_result(saved(tmp_path, "cut.json", {**value, "cut_short": True}))
+
+
+@pytest.mark.parametrize(
+    ("found", "change", "message"),
+    [
+        (diagnosis(guilty("model.norm")), {"verdict": "agree"}, "12 pairs, 1 guilty modules"),
+        (diagnosis(), {"coverage": {"paired": 0, "replayed": 0}}, "0 pairs, 0 guilty modules"),
+        (diagnosis(), {"verdict": "diverge"}, "no guilty module and no cause"),
+    ],
+)
+def test_a_diagnosis_that_contradicts_its_verdict_is_refused(
+    tmp_path: Path, found: Diagnosis, change: dict[str, Any], message: str
+) -> None:
+    value = {**json.loads(diagnosis_to_json(found)), **change}
+    with pytest.raises(CorruptFileError, match=message):
+        read_result(saved(tmp_path, "alone.json", value))
+    with pytest.raises(CorruptFileError, match=message):
+        read_result(saved(tmp_path, "two.json", {**value, "candidates": [value, value]}))
 
 
 def several(*candidates: Diagnosis) -> Diagnosis:
