@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, assert_never
@@ -205,10 +206,19 @@ def _require_recorded_fit(oracle: PipelineOracle, asked: DebugOptions, options: 
         return
     from diagnosis.replay.model_size import require_size_of_files
 
-    try:
+    with _naming_the_dump(options):
         require_size_of_files(oracle, asked)
+
+
+@contextmanager
+def _naming_the_dump(options: RunOptions) -> Iterator[None]:
+    """Name the dump in errors of overrides that were taken from it."""
+    try:
+        yield
     except BadInputError as error:
-        raise BadInputError(f"{options.recorded_in}: {error}") from None
+        if options.recorded_in is None:
+            raise
+        raise BadInputError(f"as {options.recorded_in} was run: {error}") from None
 
 
 def debug_options(spec: EngineSide, name: str, folder: Path, options: RunOptions) -> DebugOptions:
@@ -296,12 +306,14 @@ def require_side(spec: SideSpec, options: RunOptions) -> None:
     if _is_file(name):
         check_oracle_file(name)
         return
-    refuse_early(
-        find_oracle(name),
-        encoding=options.encoding,
-        device=options.device,
-        num_hidden_layers=options.num_hidden_layers,
-    )
+    with _naming_the_dump(options):
+        refuse_early(
+            find_oracle(name),
+            encoding=options.encoding,
+            device=options.device,
+            num_hidden_layers=options.num_hidden_layers,
+            overrides=options.hf_config_overrides,
+        )
 
 
 def with_prompts_of(options: RunOptions, dump: Dump) -> RunOptions:

@@ -116,6 +116,7 @@ def plan_debug_run(
         encoding=options.encoding,
         device=options.device,
         num_hidden_layers=options.num_hidden_layers,
+        overrides=options.hf_config_overrides,
     )
     import torch
 

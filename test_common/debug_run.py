@@ -81,6 +81,7 @@ def run_debug_model(
         encoding=options.encoding,
         device=options.device,
         num_hidden_layers=options.num_hidden_layers,
+        overrides=options.hf_config_overrides,
     )
     if writer is None and options.output is not None:
         writer = writer_of_run(options, options.output)

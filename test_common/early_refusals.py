@@ -37,15 +37,24 @@ class NamesEncodings(Protocol):
 
 
 def refuse_early(
-    oracle: NamesEncodings, *, encoding: str | None, device: str, num_hidden_layers: int | str
+    oracle: NamesEncodings,
+    *,
+    encoding: str | None,
+    device: str,
+    num_hidden_layers: int | str,
+    overrides: Mapping[str, Any],
 ) -> None:
-    """Refuse an encoding that the oracle lists nowhere, and more layers than the model has.
+    """Refuse what an oracle's own list and its model's configuration tell to be wrong.
+
+    That is an encoding that is listed nowhere, more layers than the model has, and overrides of
+    fields that its configuration does not have or does not take.
 
     Args:
         oracle: says how to build the model.
         encoding: that is asked for, None for the oracle's first.
         device: `default`, `cpu`, `gpu`, or `gpu:` with indices.
         num_hidden_layers: layers to keep, or `all`.
+        overrides: fields of the configuration, by name.
 
     Raises:
         BadInputError: with what there is; or config.json is far too large.
@@ -56,6 +65,23 @@ def refuse_early(
         keep, count = int(num_hidden_layers), _layers_of(Path(oracle.model_path))
         if count is not None and keep > count > 0:
             raise BadInputError(f"{too_many_layers(LAYER_COUNT, keep, count)}, or all")
+    if overrides and oracle.model_path is not None:
+        _check_overrides(Path(oracle.model_path), overrides)
+
+
+def _check_overrides(folder: Path, overrides: Mapping[str, Any]) -> None:
+    if not (folder / _CONFIG).is_file():
+        return
+    from transformers import AutoConfig
+
+    from test_common.config_overrides import apply_hf_config_override
+
+    try:
+        config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
+    # Code of the folder, or a field that its class does not take: the run says what is wrong.
+    except Exception:
+        return
+    apply_hf_config_override(config, overrides)
 
 
 def _check_encoding(oracle: NamesEncodings, encoding: str, kind: str) -> None:

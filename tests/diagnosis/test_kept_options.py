@@ -131,5 +131,7 @@ def test_recorded_overrides_make_no_huge_model(tmp_path: Path) -> None:
     side = dump_side(tmp_path / "d", num_hidden_layers=1, hf_config_overrides=huge)
     run, _ = run_as_dumps(RunOptions(), [TORCH, side])
     for run_it in (run_engine_side, partial(measure_side, max_bytes=1 << 30)):
-        with pytest.raises(BadInputError, match=r"d: hf_config_overrides .* makes a model of"):
+        with pytest.raises(
+            BadInputError, match=r"d was run: hf_config_overrides .* makes a model of"
+        ):
             run_it(TORCH, tmp_path / "reference", run)

@@ -23,7 +23,7 @@ _TERABYTE = 2**40
 
 def _refuse_early(folder: Path) -> None:
     oracle = GenericOracle(str(folder), device_encoding_map={"cpu": ["float32"]})
-    refuse_early(oracle, encoding=None, device="default", num_hidden_layers=3)
+    refuse_early(oracle, encoding=None, device="default", num_hidden_layers=3, overrides={})
 
 
 READERS: list[tuple[str, Callable[[Path], object]]] = [

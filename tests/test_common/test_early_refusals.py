@@ -14,7 +14,12 @@ from oracles.registry import find_oracle
 from test_common.early_refusals import model_layers, refuse_early
 from tests.child_processes import ROOT, user_environment
 
-NOTHING_ASKED = {"encoding": None, "device": "default", "num_hidden_layers": "all"}
+NOTHING_ASKED: dict[str, Any] = {
+    "encoding": None,
+    "device": "default",
+    "num_hidden_layers": "all",
+    "overrides": {},
+}
 ENCODINGS = {"cpu": ["float32"], "gpu": ["bfloat16", "float8_e4m3fn"]}
 VISION = {"num_hidden_layers": 40}
 # Configurations, and of how many layers more would surely be too many; None: nobody can say.
@@ -80,6 +85,30 @@ def test_an_encoding_that_no_device_has(tmp_path: Path) -> None:
         refuse(model, encoding="q4_k")
     with pytest.raises(BadInputError, match=r"encoding 'bfloat16'; supported: float32 on 'cpu'$"):
         refuse(model, device="cpu", encoding="bfloat16")
+
+
+def test_overrides_that_the_configuration_does_not_have(tmp_path: Path) -> None:
+    model = oracle(tmp_path, {"model_type": "llama", "num_hidden_layers": 3})
+    refuse(model, overrides={"rms_norm_eps": 1e-3})
+    with pytest.raises(BadInputError, match="unknown field rms_norm_epss, nearest: rms_norm_eps"):
+        refuse(model, overrides={"rms_norm_epss": 1e-3})
+    with pytest.raises(BadInputError, match=r"rms_norm_eps must be a number, .* found 'small'"):
+        refuse(model, overrides={"rms_norm_eps": "small"})
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {},
+        {"model_type": "no_such_model"},
+        {"model_type": "mine", "auto_map": {"AutoConfig": "mine.Config"}},
+    ],
+)
+def test_overrides_of_a_configuration_of_another_class_are_left_to_the_run(
+    config: object, tmp_path: Path
+) -> None:
+    (tmp_path / "mine.py").write_text("raise SystemExit('this was run')\n")
+    refuse(oracle(tmp_path, config), overrides={"nothing": 1})
 
 
 def test_commands_refuse_before_they_import_an_engine() -> None:
