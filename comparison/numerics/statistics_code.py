@@ -9,9 +9,9 @@ import numpy as np
 from numba import carray, cfunc, types
 
 from comparison.numerics.compiled import ANY_ORDER, compiled, float32_of_bits
-from comparison.numerics.statistics_layout import CHUNK, NUMBERS
+from comparison.numerics.statistics_layout import BLOCK, CHUNK, NUMBERS, STEP
 
-_BLOCK = 512  # words, which stay in the processor's first cache
+_STEP = np.uint64(STEP)
 _HALF = np.uint64(32)
 _SIGN = np.int32(31)
 _FIRST, _LAST = np.int32(-(1 << 31)), np.int32((1 << 31) - 1)
@@ -25,7 +25,7 @@ def chunk_statistics(
 
     Args:
         words: [W] uint64, two values of float32 each.
-        weights: [CHUNK] uint64, of the fingerprint.
+        weights: [BLOCK] uint64, of the fingerprint's first block.
         first: the first chunk.
         last: the chunk after the last one.
         mixed: [chunks] uint64, the fingerprint's sum of each.
@@ -35,12 +35,13 @@ def chunk_statistics(
     values, bits = words.view(np.float32), words.view(np.int32)
     for chunk in range(first, last):
         begin, end = chunk * CHUNK, min(words.size, (chunk + 1) * CHUNK)
-        product = np.uint64(0)
+        product, factor = np.uint64(0), np.uint64(1)
         least, greatest = np.float32(np.inf), np.float32(-np.inf)
         total, squares = 0.0, 0.0
-        for start in range(begin, end, _BLOCK):
-            stop = min(end, start + _BLOCK)
-            product += _product(words[start:stop], weights[start - begin : stop - begin])
+        for start in range(begin, end, BLOCK):
+            stop = min(end, start + BLOCK)
+            product += factor * _product(words[start:stop], weights[: stop - start])
+            factor *= _STEP
             part = values[2 * start : 2 * stop]
             of_part, squares_of_part = _sums(part)
             total, squares = total + of_part, squares + squares_of_part
@@ -102,7 +103,7 @@ def entry(
     """Call `chunk_statistics` with pointers in the place of arrays."""
     chunk_statistics(
         carray(words, count),
-        carray(weights, CHUNK),
+        carray(weights, BLOCK),
         first,
         last,
         carray(mixed, last),

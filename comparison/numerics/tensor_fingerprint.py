@@ -5,7 +5,8 @@ kept. Such a sum is universal in its upper half for words of 32 bits (Dietzfelbi
 and Kaser 2014), but a difference of upper bits alone, such as that of signs, would move its
 upper bits alone: so each word's upper half is laid over its lower one before. Two tensors that
 were not made to deceive it have the same number once in more than 2^31 pairs, in whatever order
-their values are. One product a word is about as fast as memory.
+their values are. One product a word is about as fast as memory, as long as the fixed words do not
+come from there as well: those of a block are those of the first one times a power.
 """
 
 from collections.abc import Iterable, Iterator
@@ -14,10 +15,9 @@ from functools import lru_cache
 import numpy as np
 
 from comparison.numerics.dtypes import Array, Kind, dtype_name, kind_of
-from comparison.numerics.statistics_layout import CHUNK  # three buffers fit a second cache
+from comparison.numerics.statistics_layout import BLOCK, CHUNK, STEP
 
 _SEED = 20_261_130
-_NEXT = 0x9E3779B97F4A7C15  # odd; makes the order of the chunks count
 _MASK = (1 << 64) - 1
 _HALF = np.uint64(32)
 
@@ -49,7 +49,7 @@ def joined_fingerprint(size_bytes: int, chunks: Iterable[int]) -> str:
     """
     found = size_bytes
     for chunk in chunks:
-        found = (found * _NEXT + chunk) & _MASK
+        found = (found * STEP + chunk) & _MASK
     return f"{found:016x}"
 
 
@@ -85,5 +85,11 @@ def _words(flat: Array) -> tuple[Array, int]:
 
 @lru_cache(maxsize=1)
 def chunk_weights() -> Array:
-    """Return the fixed words that each chunk is multiplied by, odd uint64 [CHUNK]."""
-    return np.random.default_rng(_SEED).integers(0, 1 << 64, CHUNK, dtype=np.uint64) | np.uint64(1)
+    """Return the fixed words that each chunk is multiplied by, odd uint64 [CHUNK].
+
+    Those of block b are the first ones times STEP to the power of b, modulo 2^64.
+    """
+    first = np.random.default_rng(_SEED).integers(0, 1 << 64, BLOCK, dtype=np.uint64)
+    powers = np.array([pow(STEP, block, 1 << 64) for block in range(CHUNK // BLOCK)], np.uint64)
+    weights: Array = np.outer(powers, first | np.uint64(1)).reshape(-1)
+    return weights

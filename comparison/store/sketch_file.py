@@ -29,7 +29,7 @@ from comparison.store.safetensors_file import (
 )
 
 SKETCH_NAME = "sketch.safetensors"
-_SCHEMA_VERSION = "1"
+_SCHEMA_VERSION = "2"
 _NUMBERS = ("minimum", "maximum", "mean", "std")
 _COUNTS = ("nan", "infinite")
 _FINGERPRINT = re.compile(r"[0-9a-f]{16}")

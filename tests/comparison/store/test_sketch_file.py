@@ -53,10 +53,11 @@ def test_a_tensor_that_is_there_twice_is_stored_once(tmp_path: Path) -> None:
     assert 0 < added < 100
 
 
-def test_a_later_version_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("version", ["1", "3"])
+def test_another_version_is_refused(tmp_path: Path, version: str) -> None:
     path = tmp_path / "sketch.safetensors"
-    write_safetensors(path, {}, metadata={"sketch_version": "2", "sketches": "[]"})
-    with pytest.raises(BadInputError, match="expected sketches of version 1, found '2'"):
+    write_safetensors(path, {}, metadata={"sketch_version": version, "sketches": "[]"})
+    with pytest.raises(BadInputError, match=f"expected sketches of version 2, found '{version}'"):
         read_sketches(path)
 
 
