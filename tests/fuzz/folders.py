@@ -1,4 +1,4 @@
-"""A fuzzed dump: its manifest, its order and its tensors are damaged, and all of it is compared."""
+"""A fuzzed dump, damaged in manifest, order and tensors: it is compared, and a run made like it."""
 
 import functools
 import json
@@ -10,12 +10,17 @@ from comparison.pipeline import CompareOptions, compare
 from comparison.report.json_report import comparison_to_json
 from comparison.report.text import comparison_lines
 from comparison.schema.tolerance import Tolerance
+from diagnosis.kept_options import run_as_dumps
+from diagnosis.side_job import SideJob
+from diagnosis.side_runs import RunOptions
+from diagnosis.sides import DumpSide, EngineSide
 from tests.comparison.dumps import numbers, write_dump
 from tests.fuzz import seeds
 from tests.fuzz.checked import check_reader
 from tests.fuzz.json_damage import damaged_json
 from tests.fuzz.steps import Steps, damaged
 
+_TORCH = EngineSide(engine="torch")
 _ORDER = "0/tensor_names.txt"
 
 
@@ -30,6 +35,25 @@ def dump_input(data: bytes) -> None:
         files[_ORDER] = damaged(files[_ORDER], steps)
     manifest = damaged_json(seeds.MANIFEST, steps)
     check_reader(_compare, "manifest.json", manifest.encode("utf-8", "surrogatepass"), beside=files)
+
+
+def run_input(data: bytes) -> None:
+    """Let an engine run as one dump was run."""
+    steps = Steps(data)
+    text = seeds.MANIFEST.replace('"generated": [4]', '"generated": [4, 6]')
+    overrides = '"options": {"hf_config_overrides": {"rope_theta": 5.0, "layer_types": ["x"]}, '
+    manifest = damaged_json(text.replace('"options": {', overrides), steps)
+    check_reader(
+        _run_as, "manifest.json", manifest.encode("utf-8", "surrogatepass"), beside=_sound()
+    )
+
+
+def _run_as(manifest: Path) -> None:
+    run, taken = run_as_dumps(
+        RunOptions(pipeline="tiny-random/llama"), [_TORCH, DumpSide(path=manifest.parent)]
+    )
+    assert taken is None or len(taken.splitlines()) == 1
+    SideJob(spec=_TORCH, output=manifest.parent, run=run).text()  # as a process of its own takes it
 
 
 def _compare(manifest: Path) -> None:

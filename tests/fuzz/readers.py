@@ -17,6 +17,7 @@ READERS: dict[str, Callable[[bytes], None]] = {
     "map": json_files.map_input,
     "trace": json_files.trace_input,
     "dump": folders.dump_input,
+    "run": folders.run_input,
     "index": indexes.index_input,
     "result": json_files.result_input,
 }
