@@ -251,7 +251,10 @@ class CandidateTensors:
                 if step == 0
             }
         if not traced.is_mask and not traced.is_regular:
-            raise BadInputError("one token's value is of another shape in each row")
+            raise BadInputError(
+                "what it holds of a token has another shape in each row of the batch, such as one "
+                "value for each earlier token"
+            )
         rows = token_rows(array, layout, traced.wanted)
         if rows is None:
             raise _MisshapenError(

@@ -86,7 +86,7 @@ def _require_name(run: RunOptions, dump: Dump, sides: Sequence[SideSpec]) -> Non
     if run.pipeline is None and unnamed:
         named = "" if dump.manifest is None else dump.manifest.pipeline
         raise BadInputError(
-            f"{unnamed[0]}: name what to run, --pipeline NAME: {dump.path} was made of "
+            f"name what {unnamed[0]} is to run, --pipeline NAME: {dump.path} was made of "
             f"{shown(named)}, which is not registered here, and nothing is loaded that only a "
             "dump names"
         )

@@ -9,7 +9,7 @@ from comparison.store.dump import open_dump
 from diagnosis.candidates_ahead import CandidatesAhead
 from diagnosis.capture_plan import CapturePlan
 from diagnosis.diff_options import DiffOptions
-from diagnosis.reference_cache import ReferenceCache, age_text, default_folder
+from diagnosis.reference_cache import ReferenceCache, default_folder
 from diagnosis.reference_key import NotCacheableError, key_of_run
 from diagnosis.side_errors import side_errors
 from diagnosis.side_finding import Reference
@@ -128,7 +128,7 @@ def _kept_or_run(
         )
         digests.save()
         if kept is not None:
-            options.tell(f"the reference's dump is from the cache, made {age_text(kept.made_at)}")
+            options.tell("the reference's dump is from the cache")
             side = SideDump(
                 spec=spec,
                 dump=open_dump(folder),

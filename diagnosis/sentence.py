@@ -122,8 +122,8 @@ def _why(cause: Cause | None) -> str:
     if cause.residual is None:
         return f"it {cause.evidence}{expected}; "
     return (
-        f"it {cause.evidence}{expected}, which leaves {cause.residual:.2g} times what rounding "
-        "explains; "
+        f"it {cause.evidence}{expected}; done to the reference too, that leaves "
+        f"{cause.residual:.2g} times what rounding explains; "
     )
 
 

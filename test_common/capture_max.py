@@ -111,7 +111,7 @@ def _capture_patches(job: CaptureJob, hook: MaxPrintHook | None) -> tuple[Patch,
 def _build(oracle: BuildsPipelines, job: CaptureJob) -> MaxPipelineAndTokenizer:
     with (
         stage("building the graph on MAX (minutes, when it is not cached)"),
-        oracle_errors(oracle, "create_max_pipeline"),
+        oracle_errors(oracle, "create_max_pipeline", layers=job.num_hidden_layers),
     ):
         built = checked_result(
             oracle,

@@ -43,7 +43,7 @@ def capture_on_torch(oracle: BuildsPipelines, job: CaptureJob) -> Captured:
     with (
         stage("building the model on Torch"),
         streamed_weights(wanted=job.stream),
-        oracle_errors(oracle, "create_torch_pipeline"),
+        oracle_errors(oracle, "create_torch_pipeline", layers=job.num_hidden_layers),
     ):
         built = checked_result(
             oracle,

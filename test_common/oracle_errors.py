@@ -22,13 +22,15 @@ class oracle_errors:  # used like a function, as contextlib's are
     count as a success. The message ends with the last line of what was raised, and the place.
     """
 
-    def __init__(self, oracle: object, doing: str) -> None:
+    def __init__(self, oracle: object, doing: str, *, layers: int | None = None) -> None:
         """Take what the message names.
 
         Args:
             oracle: the oracle.
             doing: what it is asked for, such as `create_torch_pipeline`.
+            layers: how many the model has; None where it has all of its own.
         """
+        self._layers = layers
         self._oracle = oracle
         self._doing = doing
         self._folder = working_folder_kept()
@@ -54,8 +56,15 @@ class oracle_errors:  # used like a function, as contextlib's are
         where = _place_in_class_file(self._oracle, exception)
         raise EngineError(
             f"oracle {oracle_label(self._oracle)}: {self._doing} raised {describe(exception)}"
-            f"{where}"
+            f"{where}{self._of_few_layers(exception)}"
         ) from exception
+
+    def _of_few_layers(self, exception: BaseException) -> str:
+        """Say that a list may be short for the run's own sake."""
+        if self._layers is None or not isinstance(exception, IndexError):
+            return ""
+        built = "one layer is" if self._layers == 1 else f"{self._layers} layers are"
+        return f"; of the model {built} built: --num-hidden-layers all builds all"
 
 
 def checked_result(oracle: object, doing: str, result: object, expected: type[Built]) -> Built:

@@ -43,6 +43,7 @@ _DUMP = PathType()
 )
 @click.option("--equal-nan", is_flag=True, help="NaN passes where both sides have it.")
 @click.option("--equal-inf", is_flag=True, help="An infinity passes where both sides have it.")
+@click.option("--only-differing", is_flag=True, help="Count the pairs that agree, and list others.")
 @click.option(
     "--verdict",
     is_flag=True,
@@ -66,6 +67,7 @@ def compare_tensors(
     allow_reshape: bool,
     equal_nan: bool,
     equal_inf: bool,
+    only_differing: bool,
     verdict: bool,
     json_file: Path | None,
     **others: Any,
@@ -111,7 +113,8 @@ def compare_tensors(
         from comparison.report.json_report import comparison_to_json
 
         write_text(json_file, comparison_to_json(result))
-    lines = summary_lines(result) if reports.table else comparison_lines(result)
+    listed = comparison_lines(result, only_differing=only_differing)
+    lines = summary_lines(result) if reports.table else listed
     sys.stdout.writelines(f"{line}\n" for line in lines)
     found = _print_verdict(*dumps, result) if verdict else None
     if reports.is_asked:

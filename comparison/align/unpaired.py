@@ -4,6 +4,7 @@ import re
 from dataclasses import dataclass
 
 from comparison.align.renames import CanonicalName
+from comparison.schema.comparison import lacks_step
 from comparison.schema.outcome import Side
 from comparison.schema.tensor_entry import TensorEntry
 
@@ -74,4 +75,4 @@ class UnpairedReasons:
                 return "a further rank's copy or part; see what is said of the first rank's"
             ranks = "ranks" if rank is None else f"rank {rank}"
             return f"the {self.other_side} {'has several ' if rank is None else 'has no '}{ranks}"
-        return f"the {self.other_side} has no step {step}"
+        return lacks_step(self.other_side, step)

@@ -219,9 +219,14 @@ def _coverage_line(diagnosis: Diagnosis) -> str:
     coverage = diagnosis.coverage
     if not coverage.modules and not coverage.paired:
         return "Checked nothing else: no tensor was held against another"
+    how = (
+        f"{coverage.replayed} tensors, all steps of one counted once, held against a replay of the "
+        "reference"
+        if coverage.replayed
+        else "the two dumps' tensors held against each other, and none against a replay"
+    )
     text = (
-        f"Checked {coverage.modules_checked} of {coverage.modules} modules: {coverage.replayed} "
-        "tensors, all steps of one counted once, held against a replay of the reference; of the "
+        f"Checked {coverage.modules_checked} of {coverage.modules} modules: {how}; of the "
         f"candidate's {coverage.paired + coverage.unpaired}, counted in each step, "
         f"{coverage.unpaired} have no counterpart"
     )

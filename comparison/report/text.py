@@ -22,6 +22,7 @@ from comparison.schema.outcome import (
 )
 from comparison.schema.tolerance import Tolerance
 
+_WITHOUT = (Finding.AGREES, Finding.MEASURED)
 # As in the definition of the relative difference.
 _SMALLEST_DENOMINATOR = 1e-10
 
@@ -31,12 +32,23 @@ def format_comparison(comparison: Comparison) -> str:
     return "\n".join(comparison_lines(comparison)) + "\n"
 
 
-def comparison_lines(comparison: Comparison) -> Iterator[str]:
-    """Give the lines of format_comparison one by one."""
+def comparison_lines(comparison: Comparison, *, only_differing: bool = False) -> Iterator[str]:
+    """Give the lines of format_comparison one by one.
+
+    Args:
+        comparison: what was found.
+        only_differing: whether pairs without a difference are counted and not listed.
+
+    Yields:
+        A line without its end.
+    """
     words = side_words(comparison)
-    yield f"Found {len(comparison.pairs)} matching tensor pair(s)"
+    shown = [p for p in comparison.pairs if not (only_differing and p.finding in _WITHOUT)]
+    left_out = len(comparison.pairs) - len(shown)
+    more = f"; {left_out} without a difference are not listed" if left_out else ""
+    yield f"Found {len(comparison.pairs)} matching tensor pair(s){more}"
     several_steps = len({pair.reference.step for pair in comparison.pairs}) > 1
-    for pair in comparison.pairs:
+    for pair in shown:
         yield ""
         yield from _pair_lines(pair, words, comparison.tolerance, several_steps=several_steps)
     yield from unpaired_lines(comparison)
@@ -70,6 +82,8 @@ def _pair_lines(
     for adjustment in pair.adjustments:
         yield f"  Reshaped: {adjustment}"
     yield from (f"  {line}" for line in _outcome_lines(pair, words, tolerance))
+    if pair.finding is Finding.DIFFERS:
+        yield "  Differs"
 
 
 def _both(reference: object, candidate: object, words: tuple[str, str]) -> str:
@@ -266,9 +280,10 @@ def _verdict(comparison: Comparison, differing: int) -> str:
         case Verdict.INCONCLUSIVE if comparison.compared == 0:
             return "inconclusive, nothing was compared"
         case Verdict.INCONCLUSIVE if comparison.gaps:
+            none = "no difference was found but" if tolerance else "no tolerance was given, and"
             return (
-                "inconclusive, no difference was found but "
-                f"{comparison.gaps} tensor(s) lack the counterpart that they should have"
+                f"inconclusive, {none} {comparison.gaps} tensor(s) lack the counterpart that they "
+                "should have"
             )
         case Verdict.INCONCLUSIVE if tolerance is None:
             return "inconclusive, no tolerance was given, and the result is cut short"

@@ -5,7 +5,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
 from comparison.report.names import printable
-from comparison.schema.comparison import Comparison, UnpairedTensor
+from comparison.schema.comparison import Comparison, UnpairedTensor, lacks_step
 from comparison.schema.outcome import Side
 
 _LAYER_NUMBER = re.compile(r"(?<=\.)([0-9]{1,9})(?=[.-])")
@@ -21,7 +21,8 @@ def unpaired_lines(comparison: Comparison) -> Iterator[str]:
         yield _heading(side, reasons)
         for reason, group in reasons.items():
             yield f"  {len(group)}: {printable(reason)}"
-            yield from (f"    {line}" for line in _fold(group))
+            if not _lacks_its_step(group[0]):  # else these are all that there is of the step
+                yield from (f"    {line}" for line in _fold(group))
 
 
 def unpaired_summary(tensors: Iterable[UnpairedTensor]) -> Iterator[str]:
@@ -30,10 +31,10 @@ def unpaired_summary(tensors: Iterable[UnpairedTensor]) -> Iterator[str]:
         yield ""
         yield _heading(side, reasons)
         for reason, group in reasons.items():
-            names = list(_fold(group))
+            names = [] if _lacks_its_step(group[0]) else list(_fold(group))
             shown = "; ".join(names[:_NAMED])
             more = f"; {len(names) - _NAMED} more kinds" if len(names) > _NAMED else ""
-            yield f"  {len(group)}: {printable(reason)} ({shown}{more})"
+            yield f"  {len(group)}: {printable(reason)}{f' ({shown}{more})' if shown else ''}"
 
 
 def _heading(side: Side, reasons: _Reasons) -> str:
@@ -42,9 +43,25 @@ def _heading(side: Side, reasons: _Reasons) -> str:
 
 def _by_side(tensors: Iterable[UnpairedTensor]) -> Iterator[tuple[Side, _Reasons]]:
     found: dict[Side, _Reasons] = {side: defaultdict(list) for side in Side}
+    lacking: dict[Side, list[UnpairedTensor]] = {side: [] for side in Side}
     for item in tensors:
-        found[item.side][item.reason].append(item)
+        if _lacks_its_step(item):
+            lacking[item.side].append(item)
+        else:
+            found[item.side][item.reason].append(item)
+    for side, items in lacking.items():
+        if items:
+            steps = _ranges({item.step for item in items})
+            found[side][lacks_step(_other(side), steps)] = items
     return ((side, reasons) for side, reasons in found.items() if reasons)
+
+
+def _lacks_its_step(item: UnpairedTensor) -> bool:
+    return item.reason == lacks_step(_other(item.side), item.step)
+
+
+def _other(side: Side) -> Side:
+    return Side.CANDIDATE if side is Side.REFERENCE else Side.REFERENCE
 
 
 def _fold(tensors: Iterable[UnpairedTensor]) -> Iterator[str]:

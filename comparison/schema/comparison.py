@@ -88,6 +88,11 @@ class Pair:
                 assert_never(self.outcome)
 
 
+def lacks_step(side: Side, step: int | str) -> str:
+    """Say why no tensor of a step, or of a range of steps, has a counterpart."""
+    return f"the {side} has no step {step}"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnpairedTensor:
     """A tensor without a counterpart, on which no verdict rests.

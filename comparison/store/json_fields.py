@@ -30,7 +30,7 @@ def read_json(path: Path, what: str) -> Any:
     try:
         return parse_json(text)
     except ValueError as error:  # of too many digits, too: a bare ValueError
-        raise CorruptFileError(f"{path}: expected JSON, found {error!s:.200}") from None
+        raise CorruptFileError(f"{path}: expected JSON ({what}), found {error!s:.200}") from None
 
 
 class JsonFields:

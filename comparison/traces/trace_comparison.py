@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from comparison.schema.errors import NothingComparedError
@@ -18,7 +18,11 @@ from comparison.schema.trace_comparison import (
 from comparison.traces.first_difference import CallEvents, find_first
 from comparison.traces.trace_pairs import read_pairs
 from comparison.traces.trace_tree import PairedCall
-from comparison.traces.trace_values import difference_of, has_other_rows
+from comparison.traces.trace_values import (
+    difference_of,
+    has_other_rows,
+    is_mask_of_one_side,
+)
 from comparison.traces.traced_call import TracedValue
 
 _ALL_CALLS = "all calls"
@@ -31,10 +35,12 @@ class _Rules:
     Attributes:
         tolerance: what is allowed.
         is_whole: whether a call holds all of its values, as in two traces; a dump may lack some.
+        lone_masks: names of masks that only one side has, which are added as they are met.
     """
 
     tolerance: Tolerance
     is_whole: bool
+    lone_masks: set[str] = field(default_factory=set)
 
 
 def compare_traces(reference: Path, candidate: Path, tolerance: Tolerance) -> TraceComparison:
@@ -75,8 +81,17 @@ def compare_traces(reference: Path, candidate: Path, tolerance: Tolerance) -> Tr
         root=roots[0] if len(roots) == 1 else _joined(roots),
         first=next((first for first in firsts if first is not None), None),
         compared=compared,
-        notes=paired.notes,
+        notes=(*paired.notes, *_note_of_masks(rules.lone_masks)),
     )
+
+
+def _note_of_masks(names: set[str]) -> Iterator[str]:
+    if names:
+        yield (
+            f"{', '.join(sorted(names))}: a tensor on one side and None on the other, which is not "
+            "compared: attention implementations make masks of their own or are given them "
+            '(debug_model runs attn_implementation="eager")'
+        )
 
 
 def _joined(roots: Sequence[ComparedCall]) -> ComparedCall:
@@ -164,6 +179,9 @@ def _compare_values(
             continue
         found |= {name, other_name}
         if has_other_rows(value, other):
+            continue
+        if not rules.is_whole and is_mask_of_one_side(name, value, other):
+            rules.lone_masks.add(name)
             continue
         events.compared += 1
         what = difference_of(value, other, rules.tolerance)

@@ -95,7 +95,9 @@ def test_what_the_user_gave_stays(tmp_path: Path) -> None:
 
 def test_no_model_is_run_that_only_a_dump_names(tmp_path: Path) -> None:
     side = dump_side(tmp_path / "d", pipeline="stranger/model", **ASKED)
-    with pytest.raises(BadInputError, match=r"torch: name what to run.*'stranger/model', which is"):
+    with pytest.raises(
+        BadInputError, match=r"name what torch is to run.*'stranger/model', which is"
+    ):
         run_as_dumps(RunOptions(), [TORCH, side])
     own = EngineSide(engine="torch", oracle="mine.py")
     assert run_as_dumps(RunOptions(), [own, side])[0].pipeline is None

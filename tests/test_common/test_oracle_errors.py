@@ -104,3 +104,21 @@ def test_result_with_the_same_fields_passes() -> None:
     assert checked_result(Oracle(), METHOD, pair, TorchModelAndDataProcessor) is pair
     built = MaxPipelineAndTokenizer(pipeline=1, tokenizer=2)
     assert checked_result(Oracle(), METHOD, built, MaxPipelineAndTokenizer) is built
+
+
+@pytest.mark.parametrize(
+    ("layers", "error", "told"),
+    [
+        (1, IndexError("index 1"), "; of the model one layer is built: --num-hidden-layers all"),
+        (3, IndexError("index 3"), "; of the model 3 layers are built: --num-hidden-layers all"),
+        (1, ValueError("other"), ""),
+        (None, IndexError("index 9"), ""),
+    ],
+)
+def test_a_list_that_is_short_for_the_runs_own_sake(
+    layers: int | None, error: Exception, told: str
+) -> None:
+    oracle = Oracle()
+    with pytest.raises(EngineError) as raised, oracle_errors(oracle, METHOD, layers=layers):
+        oracle.create(error)
+    assert str(raised.value).partition(")")[2] == (f"{told} builds all" if told else "")

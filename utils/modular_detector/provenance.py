@@ -47,7 +47,8 @@ def installed_models_root() -> Path:
     spec = importlib.util.find_spec("transformers")
     if spec is None or not spec.submodule_search_locations:
         raise BadInputError(
-            "transformers is not installed here; name the folder of the models with --models-root"
+            "transformers is not installed for this Python; name the folder of the models with "
+            "--models-root, or run ./bazelw run //utils:modular_model_detector, which has it"
         )
     return Path(spec.submodule_search_locations[0]) / "models"
 

@@ -1,7 +1,8 @@
 """One self-contained page: what is said, the script that shows it, and a policy that bars the rest.
 
 No text of a dump becomes markup: all of it stands in blocks of JSON, which a browser does not run,
-and the script puts it on the page as text. The policy lets nothing else run and nothing be fetched.
+and the script puts it on the page as text; or it is escaped, for readers without a script. The
+policy lets nothing else run and nothing be fetched.
 """
 
 import base64
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from comparison.report.html.page_data import detail_data, run_data
+from comparison.report.markdown_report import report_to_markdown
 from comparison.report.names import printable
 from comparison.report.report_model import Report
 
@@ -35,10 +37,17 @@ def report_page(reports: Sequence[Report], *, title: str = "") -> str:
         "TITLE": _text(title or _title(reports[0])),
         "STYLE": style,
         "SENTENCE": _text(reports[0].sentence),
+        "SUMMARY": "\n".join(_text(line) for line in _summary(reports)),
         "DATA": "\n".join(_data_blocks(reports)),
         "SCRIPT": script,
     }
     return "".join(_filled(_resource("page.html.template"), parts))
+
+
+def _summary(reports: Sequence[Report]) -> Iterator[str]:
+    """Give the lines that stand for the page where no script runs."""
+    for report in reports:
+        yield from report_to_markdown(report).splitlines()
 
 
 def json_block(value: Any, *, block: str) -> str:

@@ -324,3 +324,12 @@ def test_a_notebook_shows_the_guilty_modules() -> None:
     assert "#cf222e" in html
     assert "<table>" not in diagnosis()._repr_html_()
     assert "#9a6700" in diagnosis(verdict=Judgement.INCONCLUSIVE)._repr_html_()
+
+
+def test_two_dumps_without_a_replay_claim_none() -> None:
+    coverage = Coverage(paired=9, unpaired=1, replayed=0, modules=7, modules_checked=6)
+    found = replace(diagnosis(), coverage=coverage)
+    assert list(diagnosis_lines(found))[-1] == (
+        "Checked 6 of 7 modules: the two dumps' tensors held against each other, and none against "
+        "a replay; of the candidate's 10, counted in each step, 1 have no counterpart"
+    )

@@ -9,7 +9,12 @@ import pytest
 import torch
 
 from comparison.pipeline import CompareOptions, compare
-from comparison.report.text import estimate_lines, format_comparison, mismatched
+from comparison.report.text import (
+    comparison_lines,
+    estimate_lines,
+    format_comparison,
+    mismatched,
+)
 from comparison.schema.estimate import Estimate, Estimated
 from comparison.schema.outcome import Judged
 from comparison.schema.tolerance import Tolerance
@@ -68,6 +73,7 @@ def test_everything_at_once(tmp_path: Path) -> None:
         "  SNR: 13.01 dB, greatest ULP: 2.09715e+06\n"
         "  NaN and infinity: 1 NaN in reference only; they differ first at index (2,)\n"
         "  Mismatched elements: 2 / 3 (66.7%)\n"
+        "  Differs\n"
         "\n"
         "Tensor: ids vs ids\n"
         "  Shapes: reference(2,), candidate(2,)\n"
@@ -76,6 +82,7 @@ def test_everything_at_once(tmp_path: Path) -> None:
         "  Mean absolute difference: 0.5, relative L2: 0.128037, cosine: 0.997226993\n"
         "  SNR: 17.85 dB\n"
         "  Mismatched elements: 1 / 2 (50.0%)\n"
+        "  Differs\n"
         "\n"
         "Tensor: narrow vs narrow\n"
         "  Shapes: reference(1,), candidate(1,)\n"
@@ -84,6 +91,7 @@ def test_everything_at_once(tmp_path: Path) -> None:
         "  Greatest relative difference: 0 at index (0,) (up to 0.25 allowed)\n"
         "  Mean absolute difference: 0, relative L2: 0, cosine: 1\n"
         "  Mismatched elements: 0 / 1 (0.0%)\n"
+        "  Differs\n"
         "\n"
         "Tensor: grown vs grown\n"
         f"  Not comparable: {tmp_path}/b/grown.max: expected a header of at least 28 bytes, "
@@ -215,3 +223,27 @@ def test_estimates(change: dict[str, object], expected: list[str]) -> None:
     told |= {"reference_dtype": "float32", "candidate_dtype": "float32"}
     told |= {"basis": "projections", "identical": False, **change}
     assert list(estimate_lines(Estimated(**told), ("A", "B"))) == expected  # type: ignore[arg-type]  # its fields
+
+
+def test_pairs_that_differ_are_marked_and_may_be_all_that_is_listed(tmp_path: Path) -> None:
+    ones = np.ones(4, F32)
+    write_step(tmp_path / "a", {"same": ones, "other": ones, "more": ones})
+    write_step(tmp_path / "b", {"same": ones, "other": ones * 2, "more": ones})
+    result = compare(tmp_path / "a", tmp_path / "b", CompareOptions(tolerance=Tolerance(rtol=0.1)))
+    everything = list(comparison_lines(result))
+    assert everything.count("  Differs") == 1
+    assert everything[everything.index("  Differs") - 1].startswith("  Mismatched elements: 4 / 4")
+    lines = list(comparison_lines(result, only_differing=True))
+    assert lines[0] == "Found 3 matching tensor pair(s); 2 without a difference are not listed"
+    assert [line for line in lines if line.startswith("Tensor: ")] == ["Tensor: other vs other"]
+    assert lines[-2:] == everything[-2:]
+
+
+def test_nothing_is_called_equal_without_a_tolerance(tmp_path: Path) -> None:
+    ones = np.ones(4, F32)
+    write_dump(tmp_path / "a", [{"x": ones}], engine="torch")
+    write_dump(tmp_path / "b", [{"x": ones * 2}] * 2, engine="torch")
+    verdict = "inconclusive, no tolerance was given, and 1 tensor(s) lack the counterpart"
+    assert verdict in text_of(tmp_path)
+    verdict = "inconclusive, no difference was found but 1 tensor(s) lack the counterpart"
+    assert verdict in text_of(tmp_path, rtol=2.0)

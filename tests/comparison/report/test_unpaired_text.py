@@ -1,7 +1,7 @@
 """Tests of what is said of tensors without counterpart."""
 
 from comparison.report.unpaired_text import unpaired_summary
-from comparison.schema.comparison import UnpairedTensor
+from comparison.schema.comparison import UnpairedTensor, lacks_step
 from comparison.schema.outcome import Side
 
 
@@ -28,6 +28,27 @@ def test_each_reason_is_a_line_with_its_count_and_first_names() -> None:
         "Only in the candidate: 5 tensor(s)",
         "  4: sampling (a-output; b-output; 2 more kinds)",
         "  1: other (e-output)",
+    ]
+
+
+def test_steps_that_one_side_lacks_are_one_line_without_names() -> None:
+    listed = [
+        UnpairedTensor(
+            side=Side.CANDIDATE,
+            tensor=name,
+            step=step,
+            rank=None,
+            reason=lacks_step(Side.REFERENCE, step),
+        )
+        for step in (1, 2, 4)
+        for name in ("a-output", "b-output")
+    ]
+    listed += tensors(Side.CANDIDATE, "other", "e-output")
+    assert list(unpaired_summary(listed)) == [
+        "",
+        "Only in the candidate: 7 tensor(s)",
+        "  1: other (e-output)",
+        "  6: the reference has no step 1-2,4",
     ]
 
 

@@ -313,3 +313,20 @@ def test_statistics_at_the_ends_of_numbers(
         for name, mean in (("left", left), ("right", right))
     ]
     assert (compared(*sides, rtol).first is not None) == differs
+
+
+def test_a_mask_that_only_the_dump_has_is_noted_and_not_compared(tmp_path: Path) -> None:
+    none = node("Net.a", inputs={"kwargs": {"attention_mask": "None", "scale": "None"}})
+    trace = written(tmp_path / "trace", node("Net", none))
+    dump = tmp_path / "dump"
+    dump.mkdir()
+    np.save(dump / "a-input_attention_mask.npy", np.ones((2, 2), np.float32))
+    np.save(dump / "a-input_scale.npy", np.ones(1, np.float32))
+    found = compared(trace, dump)
+    assert "input_scale: None against a tensor [1] of float32" in "\n".join(trace_lines(found))
+    assert any(
+        note.startswith("input_attention_mask: a tensor on one side") for note in found.notes
+    )
+    (dump / "a-input_scale.npy").unlink()
+    with pytest.raises(BadInputError, match="no value of"):
+        compared(trace, dump)

@@ -11,7 +11,11 @@ import pytest
 from comparison.numerics.dtypes import Array
 from comparison.schema.tolerance import Tolerance
 from comparison.traces.shown_numbers import ShownNumber
-from comparison.traces.trace_values import difference_of, has_other_rows
+from comparison.traces.trace_values import (
+    difference_of,
+    has_other_rows,
+    is_mask_of_one_side,
+)
 from comparison.traces.traced_call import TracedTensor, TracedValue
 
 NONE = Tolerance(rtol=0.0, atol=0.0)
@@ -37,7 +41,7 @@ ONES = np.ones((2, 3), np.float32)
     [
         ("None", "None", None),
         ("None", "3", "None against 3"),
-        ("None", shown("tensor([1.])", (1,)), "None against a tensor of float32"),
+        ("None", shown("tensor([1.])", (1,)), "None against a tensor [1] of float32"),
         (whole(ONES), whole(ONES), None),
         (whole(ONES), whole(ONES[:, :2]), "shape (2, 3) against (2, 2)"),
         (whole(ONES), whole(ONES.astype(int)), "dtype float32 against int64"),
@@ -118,3 +122,12 @@ def test_rows_of_other_tokens() -> None:
     assert not has_other_rows(whole(ONES), loose(ONES[:, :2]))  # nor are these the same rows
     assert not has_other_rows("None", loose(ONES))
     assert has_other_rows(shown("", (2, 3)), loose(ONES[:1]))
+
+
+def test_a_mask_of_one_side_is_told_from_other_values() -> None:
+    mask = whole(ONES)
+    assert is_mask_of_one_side("input_attention_mask", "None", mask)
+    assert is_mask_of_one_side("input_attention_mask", mask, "None")
+    assert not is_mask_of_one_side("input_attention_mask", mask, mask)
+    assert not is_mask_of_one_side("input_attention_mask", "None", "3")
+    assert not is_mask_of_one_side("input_0", "None", mask)
