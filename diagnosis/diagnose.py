@@ -89,6 +89,7 @@ class DiagnoseOptions:
         causes: whether to say why modules are wrong, which takes further replays of these.
         progress: is told what is under way.
         decode: gives the text of token ids that differ; None where there is no tokenizer.
+        dump_called: what the dump is called where it is not complete.
     """
 
     keep_going: bool = False
@@ -101,6 +102,7 @@ class DiagnoseOptions:
     causes: bool = True
     progress: Callable[[str], None] = lambda text: None
     decode: Decode | None = None
+    dump_called: str = "the candidate's dump"
 
 
 def diagnose(
@@ -373,7 +375,7 @@ class _Diagnosing:
             missing.insert(0, f"{what} cannot be read: {first}")
         if not self._dump.complete:
             why = "; ".join(self._dump.notes) or "the run was cut off"
-            missing.insert(0, f"the candidate's dump is not complete: {why}")
+            missing.insert(0, f"{self._options.dump_called} is not complete: {why}")
         return tuple(missing)
 
     def _enough(self, coverage: Coverage) -> bool:

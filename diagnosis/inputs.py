@@ -85,6 +85,8 @@ def observed_differences(candidate: Manifest) -> Iterator[InputDifference]:
 def _rows(
     reference: Manifest, candidate: Manifest, decode: Decode | None
 ) -> Iterator[InputDifference]:
+    if not (reference.rows and candidate.rows):
+        return  # one of them does not tell
     if len(reference.rows) != len(candidate.rows):
         yield InputDifference(
             kind="rows",

@@ -8,13 +8,18 @@ from typing import Any
 
 from comparison.chunks import with_stretches
 from comparison.schema.errors import BadInputError
+from comparison.schema.manifest import Manifest
 from comparison.store.dump import Dump, open_dump
 from diagnosis.manifest_fit import require_fit
 from diagnosis.side_runs import RunOptions, with_prompts_of
 from diagnosis.sides import DumpSide, EngineSide, SideSpec
 from oracles.registry import PIPELINE_ORACLES
+from test_common.debug_options import ALL_LAYERS
 from test_common.error_text import shown
 
+_MOST_LAYERS = 1_000_000
+_FEW_TOKENS = 20_000  # of all prompts together, which any dump may tell of
+_LEAST_BYTES = 4  # that each of more tokens leaves in a dump
 _ON = ("prompts", "num_steps", "seed")
 _SAID = {
     "pipeline": "pipeline {}",
@@ -50,7 +55,7 @@ def run_as_dumps(
     if dump.manifest is None:
         return run, None
     require_fit(with_stretches(dump), fed=True)
-    _require_steps(dump)
+    dump = replace(dump, manifest=_as_far_as_dumped(dump, dump.manifest))
     if given is None:
         plain = RunOptions()
         names = [field.name for field in fields(run)]
@@ -75,8 +80,6 @@ def _filled(run: RunOptions, dump: Dump, given: Collection[str]) -> RunOptions:
     own = {name: getattr(run, name) for name in given}
     if pictures:  # token ids alone are not what it ran on
         own |= {name: getattr(run, name) for name in _ON}
-    if "hf_config_overrides" in given:
-        own["recorded_in"] = None
     return replace(kept, **own)
 
 
@@ -92,16 +95,29 @@ def _require_name(run: RunOptions, dump: Dump, sides: Sequence[SideSpec]) -> Non
         )
 
 
-def _require_steps(dump: Dump) -> None:
-    """Refuse more steps than the rows have tokens of: a run would go on for as many."""
-    manifest = dump.manifest
-    assert manifest is not None
+def _as_far_as_dumped(dump: Dump, manifest: Manifest) -> Manifest:
+    """Bound what a run would do for a dump's sake by what lies there.
+
+    Raises:
+        BadInputError: the manifest tells of more steps or tokens than the dump can hold.
+    """
+    tokens = sum(len(row.token_ids) for row in manifest.rows)
+    there = sum(entry.path.stat().st_size for entry in dump.entries if entry.path.is_file())
+    if tokens > max(_FEW_TOKENS, there // _LEAST_BYTES):
+        raise BadInputError(
+            f"{dump.path}: prompts of {tokens} tokens by its manifest, and {there} bytes of "
+            "tensors, which cannot be of so many; dump it again"
+        )
+    if not dump.complete:  # what it generated is not written down
+        steps = 1 + max((entry.step for entry in dump.entries), default=0)
+        return replace(manifest, steps=min(steps, manifest.steps))
     chosen = max((len(row.generated) for row in manifest.rows), default=0)
-    if manifest.rows and manifest.steps > max(chosen, 1):
+    if manifest.rows and not 1 <= manifest.steps <= max(chosen, 1):
         raise BadInputError(
             f"{dump.path}: {manifest.steps} steps by its manifest, whose rows generated {chosen} "
             "tokens: expected one a step; dump it again"
         )
+    return manifest
 
 
 def run_as_kept(run: RunOptions, kept: Dump) -> RunOptions:
@@ -111,15 +127,13 @@ def run_as_kept(run: RunOptions, kept: Dump) -> RunOptions:
         BadInputError: the dump's manifest holds something else in their place.
     """
     assert kept.manifest is not None
-    overrides = kept_overrides(kept, run)
-    is_own = overrides == run.hf_config_overrides
     return with_prompts_of(
         replace(
             run,
             encoding=run.encoding or kept.manifest.encoding,
             num_hidden_layers=kept_layers(kept, run),
-            hf_config_overrides=overrides,
-            recorded_in=run.recorded_in if is_own else kept.path,
+            hf_config_overrides=kept_overrides(kept, run),
+            recorded_in=kept.path,
         ),
         kept,
     )
@@ -136,7 +150,7 @@ def kept_layers(dump: Dump, run: RunOptions) -> int | str:
         BadInputError: the manifest holds something else in its place.
     """
     found = _options(dump).get("num_hidden_layers", run.num_hidden_layers)
-    if isinstance(found, int | str) and not isinstance(found, bool):
+    if found == ALL_LAYERS or (type(found) is int and 0 < found <= _MOST_LAYERS):
         return found
     raise _error(dump, "num_hidden_layers", "a number of layers, or all,", found)
 

@@ -67,7 +67,9 @@ def _other_batch(dump: Dump, manifest: Manifest) -> Iterator[str]:
     elif ids.shape[1] != max(lengths):
         yield _counts(lengths.index(max(lengths)), max(lengths), ids.shape[1])
     else:
-        yield from _other_lengths(_given(dump, _MASK), ids, lengths)
+        mask = _given(dump, _MASK)
+        unlike = list(_other_lengths(mask, ids, lengths))
+        yield from unlike or _other_ids(mask, ids, manifest)
 
 
 def _other_lengths(mask: Array | None, ids: Array, lengths: list[int]) -> Iterator[str]:
@@ -78,6 +80,21 @@ def _other_lengths(mask: Array | None, ids: Array, lengths: list[int]) -> Iterat
     ):
         if count != length:
             yield _counts(number, length, count)
+
+
+def _other_ids(mask: Array | None, ids: Array, manifest: Manifest) -> Iterator[str]:
+    """Name the first row whose token ids are others than the model was given."""
+    for number, row in enumerate(manifest.rows):
+        length = len(row.token_ids)
+        if mask is not None and mask.shape == ids.shape:
+            given = ids[number][mask[number] != 0]
+        elif manifest.padding is Padding.LEFT:
+            given = ids[number][ids.shape[1] - length :]
+        else:
+            given = ids[number][:length]
+        if given.tolist() != list(row.token_ids):
+            yield f"row {number} has other token ids by the manifest than the model was given"
+            return
 
 
 def _not_fed(dump: Dump, manifest: Manifest) -> Iterator[str]:

@@ -87,7 +87,7 @@ def _run_on_torch(
     asked = options.running_reference
     if not ahead.is_wanted and not options.cache_reference:
         return measure_side(spec, folder, asked, max_bytes=options.max_bytes)
-    with side_errors(called(spec, folder)):
+    with side_errors(called(spec, folder, asked)):
         known = oracle_of(spec, asked)
         rows = token_ids_of_run(known[0], debug_options(spec, known[1], folder, asked))
     if rows is not None:

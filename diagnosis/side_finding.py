@@ -9,6 +9,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
+from comparison.schema.manifest import Manifest
+from comparison.store.dump import Dump
 from diagnosis.capture_notes import capture_notes, steps_left
 from diagnosis.capture_plan import CapturePlan
 from diagnosis.config_audit import audit_config, default_config, max_graphs
@@ -16,6 +18,7 @@ from diagnosis.decoded_text import decoder_of
 from diagnosis.diagnose import find
 from diagnosis.diff_options import DiffOptions
 from diagnosis.drill.sides import OFF, drilled, plan_of_side
+from diagnosis.dumped_reference import DumpedReference, check_reference
 from diagnosis.finding import Finding
 from diagnosis.fma_check import with_fma_note
 from diagnosis.given_inputs import given_differences, pictures_of, require_pictures
@@ -189,9 +192,10 @@ def _find(
     if not options.keep_going:
         require_one_model(right.dump.manifest, manifest)
     known = _what_was_run(right, options)
-    if known is None or manifest is None or not manifest.rows:
-        weaker = Finding(diagnosis=diagnose_dumps(right.dump, wrong.dump), guilty={})
-        return _named(weaker, right, wrong)
+    if known is None or not _tells_rows(manifest) or not _tells_rows(right.dump.manifest):
+        weaker = diagnose_dumps(right.dump, wrong.dump)
+        return _named(Finding(diagnosis=weaker, guilty={}), right, wrong)
+    assert manifest is not None
     oracle, asked = known
     if ahead is not None and ahead[0] == manifest.encoding:
         model = ahead[1]
@@ -200,6 +204,12 @@ def _find(
             oracle, asked, encoding=manifest.encoding, stream=options.stream_reference
         )
     encoder = oracle.task_name == ENCODER_TASK
+    dumped = None
+    if isinstance(right.spec, DumpSide):
+        dumped = _checked(right.dump, known, model, manifest.encoding, options)
+        if dumped.is_another:
+            weaker = diagnose_dumps(right.dump, wrong.dump).noting(dumped.note)
+            return _named(Finding(diagnosis=weaker, guilty={}), right, wrong)
     pictures = pictures_of(wrong.dump) or pictures_of(right.dump)
     require_pictures(wrong.dump, pictures)
     calls = calls_of_manifest(manifest, model, encoder=encoder, pictures=pictures)
@@ -210,7 +220,31 @@ def _find(
             options.diagnosing(least_modules, reruns), inputs=given, decode=decoder_of(oracle)
         )
         found = find(model, wrong.dump, calls, reference=right.dump.manifest, options=how)
+        if dumped is not None:
+            found = replace(found, diagnosis=dumped.applied(found.diagnosis))
         return _named(found, right, wrong)
+
+
+def _tells_rows(manifest: Manifest | None) -> bool:
+    return manifest is not None and bool(manifest.rows)
+
+
+def _checked(
+    dump: Dump,
+    known: tuple[PipelineOracle, DebugOptions],
+    model: torch.nn.Module,
+    encoding: str,
+    options: DiffOptions,
+) -> DumpedReference:
+    """Hold a reference's dump against its pipeline; `model` is that in the encoding given."""
+    options.progress("replaying the reference's dump on its own values ...")
+    oracle, asked = known
+    assert dump.manifest is not None
+    if dump.manifest.encoding != encoding:
+        model = build_reference(
+            oracle, asked, encoding=dump.manifest.encoding, stream=options.stream_reference
+        )
+    return check_reference(dump, model, encoder=oracle.task_name == ENCODER_TASK)
 
 
 def _named(found: Finding, right: SideDump, wrong: SideDump) -> Finding:

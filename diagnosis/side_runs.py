@@ -46,8 +46,7 @@ class RunOptions:
         verify_capture: whether each is run again without hooks, to see that these change nothing.
         trust_remote_code: whether Python code of the models' repositories may run.
         stream: whether weights stay in their safetensors files, where Torch runs.
-        recorded_in: the dump that `hf_config_overrides` are taken from; None where they are the
-            user's own.
+        recorded_in: the dump that some of these are taken from; None where all are the user's own.
     """
 
     pipeline: str | None = None
@@ -143,7 +142,7 @@ def measure_side(
     oracle, name = known or oracle_of(spec, options)
     asked = debug_options(spec, name, folder, options)
     writer = LimitedDumpWriter(folder, max_bytes=max_bytes, overwrite=options.overwrite)
-    with side_errors(called(spec, folder)):
+    with side_errors(called(spec, folder, options)):
         _require_recorded_fit(oracle, asked, options)
         run_debug_model(oracle, asked, writer=writer)
     if writer.overflowed:
@@ -153,16 +152,19 @@ def measure_side(
     return side, dict(writer.sizes)
 
 
-def called(spec: EngineSide, folder: Path) -> str:
+def called(spec: EngineSide, folder: Path, options: RunOptions) -> str:
     """Call a side by its role, which its folder is named for, and as the user did.
 
     Args:
         spec: the side.
         folder: of its dump.
+        options: how it is run; what is taken from a dump for it is told.
     """
     role, _, _ = folder.name.partition("-")
     number = role.removeprefix("candidate")
-    return f"candidate {number} ({spec})" if number.isdecimal() else f"the {role} ({spec})"
+    how = "" if options.recorded_in is None else f", run as {options.recorded_in} was"
+    called = f"candidate {number}" if number.isdecimal() else f"the {role}"
+    return f"{called} ({spec}{how})"
 
 
 def sizes_of_dump(dump: Dump) -> dict[str, int]:
@@ -192,7 +194,7 @@ def run_engine_side(
     """
     from test_common.debug_run import run_debug_model
 
-    with side_errors(called(spec, folder)):
+    with side_errors(called(spec, folder, options)):
         oracle, name = oracle_of(spec, options)
         asked = debug_options(spec, name, folder, options)
         _require_recorded_fit(oracle, asked, options)

@@ -63,7 +63,7 @@ def sketch_side(spec: EngineSide, folder: Path, options: RunOptions) -> Path:
     """
     from test_common.debug_run import run_debug_model
 
-    with side_errors(called(spec, folder)):
+    with side_errors(called(spec, folder, options)):
         oracle, name = oracle_of(spec, options)
         asked = debug_options(spec, name, folder, replace(options, verify_capture=False))
         run_debug_model(

@@ -8,6 +8,7 @@ fault behind it is hidden by the first. On 22 dumps of MAX the error grew by at 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -35,6 +36,8 @@ from diagnosis.manifest_fit import require_fit
 from diagnosis.sentence import sentence_of
 from diagnosis.weights.inputs import dumped_weights, weight_cause, weight_differences
 
+_ROOT = "model"  # as hooks on Torch call it
+_NO_IDS = re.compile("mask|position|pixel|image|video")
 _JUMP = 30.0  # times the greatest error before
 _DRIFT = 1e4  # times one rounding; beyond that the end is off without a jump
 _ROUNDING = {"float64": 2.0**-53, "float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
@@ -64,6 +67,7 @@ def diagnose_dumps(
     inputs: tuple[InputDifference, ...] = ()
     if reference.manifest is not None and candidate.manifest is not None:
         inputs = tuple(input_differences(reference.manifest, candidate.manifest))
+    inputs += tuple(_fed_differences(compared))
     weights = dumped_weights(reference, candidate)
     inputs += tuple(weight_differences(weights))
     decisive = next((item for item in inputs if item.decisive), None)
@@ -87,9 +91,53 @@ def _errors(compared: Comparison) -> Iterator[tuple[Pair, float]]:
     """Give each pair of floats with its relative L2 distance, infinity where one is no number."""
     for pair in compared.pairs:
         outcome = pair.outcome
+        if _is_ids(pair) and pair.reference.step > 0:
+            continue  # chosen by the step before
         if isinstance(outcome, Compared) and isinstance(outcome.metrics, Metrics):
             broken = outcome.non_finite.differing > 0
             yield pair, float("inf") if broken else outcome.metrics.relative_l2
+
+
+def _fed_differences(compared: Comparison) -> Iterator[InputDifference]:
+    """Yield that the two runs were given other token ids, by what their models were given.
+
+    Later ones may be others for what went wrong before.
+    """
+    for pair in compared.pairs:
+        said = _unlike_ids(pair) if pair.reference.step == 0 and _is_ids(pair) else None
+        if said is not None:
+            yield InputDifference(
+                kind="tokens",
+                what=f"what the model was given ({pair.reference.name})",
+                reference=said[0],
+                candidate=said[1],
+                decisive=True,
+            )
+            return
+
+
+def _is_ids(pair: Pair) -> bool:
+    parsed = parse_tensor_name(pair.reference.name)
+    return (
+        parsed is not None
+        and (parsed.module, parsed.side) == (_ROOT, "input")
+        and _NO_IDS.search(parsed.slot or "") is None
+    )
+
+
+def _unlike_ids(pair: Pair) -> tuple[str, str] | None:
+    """Say what either side was given, None where that is the same, or not whole numbers."""
+    outcome, shapes = pair.outcome, (pair.reference_shape, pair.candidate_shape)
+    if isinstance(outcome, ShapeDiffers) and shapes[0] is not None and shapes[1] is not None:
+        # Rows behind one another, or as a batch, may be the same tokens.
+        return (str(shapes[0]), str(shapes[1])) if len(shapes[0]) == len(shapes[1]) else None
+    if not isinstance(outcome, Compared) or not isinstance(outcome.metrics, Metrics):
+        return None
+    greatest = outcome.metrics.greatest_absolute
+    if not greatest.value or not outcome.reference_dtype.startswith(("int", "uint")):
+        return None
+    where = f"at {list(greatest.index)}"
+    return f"{greatest.reference} {where}", f"{greatest.candidate} {where}"
 
 
 def _jump(errors: list[tuple[Pair, float]]) -> tuple[Pair, float, float] | None:

@@ -10,6 +10,7 @@ from comparison.schema.errors import BadInputError
 from test_common.error_text import shown
 from test_common.layer_overrides import (
     LAYER_COUNT,
+    MOST_LABELS,
     create_layer_overrides,
     layer_count_problem,
     load_hf_config,
@@ -38,6 +39,7 @@ _FIXED = {
     "torch_dtype": "the encoding decides (--encoding)",
     "return_dict": "a run finds its results by name",
 }
+_LABELS = "num_labels"
 # Fields that take one value or a list of them.
 _ONE_OR_MANY = ("_token_id",)
 _KINDS: tuple[tuple[str, tuple[type, ...]], ...] = (
@@ -139,6 +141,10 @@ def _problems(config: Any, overrides: Mapping[str, Any], *, prefix: str) -> Iter
     for name, value in overrides.items():
         if name in _FIXED:
             yield f"{prefix}{name} cannot be overridden: {_FIXED[name]}"
+        elif name.startswith("_"):
+            yield f"{prefix}{name} cannot be overridden: it is no field of a config.json"
+        elif name == _LABELS and type(value) is int and value > MOST_LABELS:
+            yield f"{prefix}{name} must be at most {MOST_LABELS}, found {value}"
         elif name in nested:
             if not isinstance(value, Mapping):
                 yield f"{prefix}{name} is a configuration: expected an object, found {value!r}"

@@ -50,7 +50,7 @@ def draft_manifest(
         revision=oracle.config_params.get("huggingface_model_revision"),
         encoding=encoding,
         device=device,
-        padding=Padding.NONE,
+        padding=_padding(oracle, options, rows),
         rows=tuple(
             Row(prompt=prompt if isinstance(prompt, str) else None, token_ids=tuple(ids))
             for prompt, ids in zip(rows.prompts, rows.token_ids, strict=True)
@@ -74,6 +74,16 @@ def draft_manifest(
             "notes": list(adapter_notes(oracle.lora_path, options.kept_layers)),
         },
     )
+
+
+def _padding(oracle: DebuggableOracle, options: DebugOptions, rows: RunRows) -> Padding:
+    """Tell how the rows will share a batch, which a run that is cut off does not get to say."""
+    embeds = oracle.task_name == EMBEDDINGS_TASK
+    if options.framework != "torch":
+        return Padding.RIGHT if embeds and options.framework == "max" else Padding.RAGGED
+    if len({len(ids) for ids in rows.token_ids}) < 2:
+        return Padding.NONE
+    return Padding.RIGHT if embeds else Padding.LEFT
 
 
 def _versions(framework: str) -> dict[str, str]:

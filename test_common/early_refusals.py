@@ -14,6 +14,7 @@ from test_common.debug_options import ALL_LAYERS
 from test_common.layer_overrides import (
     LAYER_COUNT,
     LAYER_COUNTS,
+    MOST_LABELS,
     OTHER_MODALITIES,
     too_many_layers,
 )
@@ -61,12 +62,26 @@ def refuse_early(
     """
     if encoding is not None:
         _check_encoding(oracle, encoding, device.partition(":")[0])
+    if oracle.model_path is not None:
+        _check_labels(Path(oracle.model_path))
     if num_hidden_layers != ALL_LAYERS and oracle.model_path is not None:
         keep, count = int(num_hidden_layers), _layers_of(Path(oracle.model_path))
         if count is not None and keep > count > 0:
             raise BadInputError(f"{too_many_layers(LAYER_COUNT, keep, count)}, or all")
     if overrides and oracle.model_path is not None:
         _check_overrides(Path(oracle.model_path), overrides)
+
+
+def _check_labels(folder: Path) -> None:
+    """Refuse a configuration of which transformers would write names until the memory is full."""
+    config = _config_of(folder)
+    parts = [] if config is None else [config, *config.values()]
+    for count in (part.get("num_labels") for part in parts if isinstance(part, dict)):
+        if type(count) is int and count > MOST_LABELS:
+            raise BadInputError(
+                f"{folder / _CONFIG}: expected num_labels of at most {MOST_LABELS}, found "
+                f"{count!s:.40}"
+            )
 
 
 def _check_overrides(folder: Path, overrides: Mapping[str, Any]) -> None:
@@ -120,6 +135,14 @@ def model_layers(model_path: str | None) -> int | None:
 
 def _layers_of(folder: Path) -> int | None:
     """Return the number of layers where the configuration tells it of each stack, else None."""
+    config = _config_of(folder)
+    counts = [None] if config is None else list(_counts(config))
+    known = [count for count in counts if isinstance(count, int)]
+    return max(known) if len(known) == len(counts) else None
+
+
+def _config_of(folder: Path) -> dict[str, Any] | None:
+    """Read a folder's configuration; None where there is none, or the run says what is wrong."""
     file = folder / _CONFIG
     try:
         if not file.is_file():
@@ -127,11 +150,9 @@ def _layers_of(folder: Path) -> int | None:
         config = parse_config(read_config_text(file))
     except BadInputError:  # too large to be read by the run either
         raise
-    except (OSError, ValueError):  # the run says what is wrong with it
+    except (OSError, ValueError):
         return None
-    counts = list(_counts(config)) if isinstance(config, dict) else [None]
-    known = [count for count in counts if isinstance(count, int)]
-    return max(known) if len(known) == len(counts) else None
+    return config if isinstance(config, dict) else None
 
 
 def _counts(config: Mapping[str, Any]) -> Iterator[object]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import re
 from typing import Any
 
 from comparison.schema.errors import BadInputError
+from comparison.store.json_text import parse_json
 
 # More digits than any size has come to no number; the sign of the kelvin is no K.
 _SIZE = re.compile(
@@ -31,8 +31,8 @@ def parse_overrides(text: str | None) -> dict[str, Any]:
     if text is None:
         return {}
     try:
-        overrides = json.loads(text)
-    except (ValueError, RecursionError) as error:  # also numbers of thousands of digits
+        overrides = parse_json(text.encode("utf-8", "surrogatepass"))
+    except ValueError as error:  # also numbers of thousands of digits
         raise BadInputError(f"--hf-config-overrides is not JSON: {error}: {text!r:.80}") from error
     if not isinstance(overrides, dict):
         raise BadInputError(f"--hf-config-overrides must be a JSON object, got {text!r:.80}")

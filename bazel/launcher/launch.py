@@ -52,8 +52,9 @@ def torch_option(arguments: list[str], cache: Path, environ: Mapping[str, str]) 
         The option that goes into the bazelrc, empty for none, and what to tell of it.
     """
     home = Path(environ.get("HOME") or Path.home())
-    if not uses_this_module(Path.cwd()):
-        return "", "no build of torch"
+    here = Path.cwd()
+    if not uses_this_module(here):
+        return "", f"no build of torch: {here} is in no workspace with {MODULE}, {ROOT} is"
     if is_chosen_by_hand(arguments, [ROOT / "user.bazelrc", home / ".bazelrc"]):
         return "", "torch as told"
     flavour = choose_torch(ROOT / "requirements/cpu.txt", cache=cache, environ=environ)

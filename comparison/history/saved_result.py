@@ -146,7 +146,10 @@ def _figure(fields: JsonFields, key: str) -> str:
 
 def _diagnosis(path: Path, fields: JsonFields) -> SavedResult:
     verdict = _one_of(fields, "verdict", Judgement)
-    each = fields.records("candidates", lambda one: one, []) or (fields,)
+    several = fields.records("candidates", lambda one: one, [])
+    each = several or (fields,)
+    if several and verdict != _joined([_one_of(one, "verdict", Judgement) for one in several]):
+        raise _contradiction(fields, verdict, "candidates of other verdicts")
     names = list(_names_of(each))
     named = [(name if len(each) > 1 else "", one) for name, one in zip(names, each, strict=True)]
     for one in each:
@@ -166,6 +169,12 @@ def _diagnosis(path: Path, fields: JsonFields) -> SavedResult:
     )
 
 
+def _joined(verdicts: Sequence[str]) -> str:
+    """Join the verdicts on several candidates, as `diff_models` does."""
+    worst = (Judgement.DIVERGE, Judgement.INCONCLUSIVE)
+    return next((verdict for verdict in worst if verdict in verdicts), Judgement.AGREE)
+
+
 def _require_grounds(one: JsonFields) -> None:
     """Refuse a verdict that what stands beside it contradicts.
 
@@ -175,10 +184,11 @@ def _require_grounds(one: JsonFields) -> None:
     verdict = _one_of(one, "verdict", Judgement)
     coverage = one.inner(one.take("coverage", dict), "coverage")
     guilty = len(one.take("guilty", list, []))
-    paired = coverage.integer("paired")
-    if verdict == Judgement.AGREE and (guilty or not paired):
-        raise _contradiction(one, verdict, f"{paired} pairs, {guilty} guilty modules")
-    if verdict == Judgement.DIVERGE and not guilty and one.optional("cause", dict) is None:
+    checked = coverage.integer("modules_checked")
+    has_cause = bool(one.take("cause", (dict, type(None)), None))
+    if verdict == Judgement.AGREE and (guilty or not checked or has_cause):
+        raise _contradiction(one, verdict, f"{checked} modules checked, {guilty} of them guilty")
+    if verdict == Judgement.DIVERGE and not guilty and not has_cause:
         raise _contradiction(one, verdict, "no guilty module and no cause")
 
 

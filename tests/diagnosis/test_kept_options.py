@@ -1,5 +1,6 @@
 """What a dump's manifest says of how its run was asked for."""
 
+import json
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -7,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from comparison.schema.errors import BadInputError
+from comparison.schema.errors import BadInputError, EngineError
 from comparison.store.dump import Dump, open_dump
 from comparison.store.manifest_file import write_manifest
 from diagnosis.kept_options import kept_layers, kept_overrides, run_as_dumps
@@ -42,7 +43,7 @@ def test_overrides_that_are_no_object_are_refused(tmp_path: Path, overrides: Any
         kept_overrides(dump(tmp_path, hf_config_overrides=overrides), RUN)
 
 
-@pytest.mark.parametrize("layers", [[1], 2.5, None, True])
+@pytest.mark.parametrize("layers", [[1], 2.5, None, True, "abc", "2", 0, -1, 10**30])
 def test_a_number_of_layers_that_is_none_is_refused(tmp_path: Path, layers: Any) -> None:
     with pytest.raises(BadInputError, match=r"a number of layers, or all, as 'options.num_hidden"):
         kept_layers(dump(tmp_path, num_hidden_layers=layers), RUN)
@@ -54,7 +55,7 @@ ASKED = {"num_hidden_layers": 1, "hf_config_overrides": {"rope_theta": 5.0}}
 
 def dump_side(folder: Path, pipeline: str = "tiny-random/llama", **options: Any) -> DumpSide:
     """Write a dump of two rows and two steps, with these options in its manifest."""
-    write_dump(folder, [{"model-output": numbers(2, 3)}])
+    write_dump(folder, [{"model-output": numbers(2, 3)}] * 2)
     manifest = make_manifest("max", rows=TOKENS, steps=2)
     rows = tuple(replace(row, generated=(3, 4)) for row in manifest.rows)
     manifest = replace(manifest, rows=rows, pipeline=pipeline, seed=7, options=options)
@@ -88,7 +89,7 @@ def test_what_the_user_gave_stays(tmp_path: Path) -> None:
     own = RunOptions(prompts=("hi",), hf_config_overrides={"rope_theta": 9.0})
     run, _ = run_as_dumps(own, [TORCH, side])
     assert (run.prompts, run.num_steps) == (("hi",), 2)
-    assert (run.hf_config_overrides, run.recorded_in) == ({"rope_theta": 9.0}, None)
+    assert run.hf_config_overrides == {"rope_theta": 9.0}
     run, _ = run_as_dumps(RunOptions(), [TORCH, side], given={"num_steps", "num_hidden_layers"})
     assert (run.prompts, run.num_steps, run.num_hidden_layers) == (TOKENS, 3, "all")
 
@@ -120,12 +121,43 @@ def test_where_nothing_runs_or_nothing_was_dumped_the_run_is_as_asked(tmp_path: 
         assert run_as_dumps(RUN, sides) == (RUN, None)
 
 
-def test_a_dump_of_more_steps_than_tokens_is_refused(tmp_path: Path) -> None:
+def test_steps_are_those_that_a_dump_holds(tmp_path: Path) -> None:
     side = dump_side(tmp_path / "d", **ASKED)
     file = tmp_path / "d" / "manifest.json"
-    file.write_text(file.read_text().replace('"steps": 2,', '"steps": 200000,'))
-    with pytest.raises(BadInputError, match="200000 steps by its manifest, whose rows"):
+    told = file.read_text()
+    file.write_text(told.replace('"steps": 2,', '"steps": 200000,'))
+    assert run_as_dumps(RunOptions(), [TORCH, side])[0].num_steps == 2
+    file.write_text(told.replace('"steps": 2,', '"steps": 0,'))
+    with pytest.raises(BadInputError, match="0 steps by its manifest, whose rows"):
         run_as_dumps(RunOptions(), [TORCH, side])
+
+
+def test_prompts_of_more_tokens_than_the_dump_can_hold_are_refused(tmp_path: Path) -> None:
+    side = dump_side(tmp_path / "d", **ASKED)
+    file = tmp_path / "d" / "manifest.json"
+    manifest = json.loads(file.read_text())
+    manifest["rows"] = [{**manifest["rows"][0], "token_ids": [1] * 500}] * 200
+    for complete in (True, False):
+        file.write_text(json.dumps({**manifest, "complete": complete}))
+        with pytest.raises(BadInputError, match="prompts of 100000 tokens by its manifest, and"):
+            run_as_dumps(RunOptions(), [TORCH, side])
+
+
+def test_a_run_goes_as_far_as_a_dump_that_was_cut_off(tmp_path: Path) -> None:
+    side = dump_side(tmp_path / "d", **ASKED)
+    file = tmp_path / "d" / "manifest.json"
+    manifest = json.loads(file.read_text())
+    rows = [{**row, "generated": []} for row in manifest["rows"]]
+    cut = {**manifest, "rows": rows, "steps": 5, "complete": False}
+    file.write_text(json.dumps(cut))
+    assert run_as_dumps(RunOptions(), [TORCH, side])[0].num_steps == 2
+
+
+def test_errors_of_a_run_name_the_dump_that_it_is_made_like(tmp_path: Path) -> None:
+    side = dump_side(tmp_path / "d", num_hidden_layers=1, hf_config_overrides={"hidden_act": "zz"})
+    run, _ = run_as_dumps(RunOptions(), [TORCH, side])
+    with pytest.raises(EngineError, match=r"the reference \(torch, run as .*d was\): "):
+        run_engine_side(TORCH, tmp_path / "reference", run)
 
 
 def test_recorded_overrides_make_no_huge_model(tmp_path: Path) -> None:

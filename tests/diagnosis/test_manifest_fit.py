@@ -20,6 +20,14 @@ from tests.test_common.tiny_models import ROWS, tiny_llama
 Rows = tuple[Row, ...]
 
 
+def changed(rows: Rows, number: int) -> Rows:
+    """Replace the second token of one row."""
+    ids = list(rows[number].token_ids)
+    ids[1] += 1
+    row = replace(rows[number], token_ids=tuple(ids))
+    return (*rows[:number], row, *rows[number + 1 :])
+
+
 def longer(rows: Rows, number: int, by: int) -> Rows:
     ids = rows[number].token_ids
     changed = replace(rows[number], token_ids=(*ids, 3, 4)[: len(ids) + by])
@@ -47,6 +55,8 @@ def dumped(model: Any, folder: Path, count: int, change: Callable[[Rows], Rows])
         (2, lambda rows: longer(rows, 0, 2), "15 tokens by the manifest, the tensors are of 13"),
         (2, lambda rows: longer(rows, 1, 2), "row 1 has 11 tokens by the manifest, the tensors"),
         (2, lambda rows: longer(rows, 1, -2), "row 1 has 7 tokens by the manifest, the tensors"),
+        (1, lambda rows: changed(rows, 0), "row 0 has other token ids by the manifest than"),
+        (2, lambda rows: changed(rows, 1), "row 1 has other token ids by the manifest than"),
         (1, lambda rows: rows * 2, "row 1 has 13 tokens by the manifest, the steps computed 0"),
         (2, lambda rows: rows[:1], "1 rows by the manifest, 2 in what the model was given"),
     ],

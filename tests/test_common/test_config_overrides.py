@@ -146,6 +146,12 @@ def test_more_layers_than_the_model_has() -> None:
         ({"dtype": 5}, r"dtype cannot be overridden: the encoding decides \(--encoding\)"),
         ({"torch_dtype": "x"}, "torch_dtype cannot be overridden: the encoding decides"),
         ({"return_dict": False}, "return_dict cannot be overridden: a run finds its results"),
+        ({"_commit_hash": "x"}, "_commit_hash cannot be overridden: it is no field of a config"),
+        (
+            {"_attn_implementation_internal": "kernels-community/flash-mla:fn"},
+            "_attn_implementation_internal cannot be overridden: it is no field of a config.json",
+        ),
+        ({"num_labels": 10**10}, "num_labels must be at most 1000000, found 10000000000"),
     ],
 )
 def test_field_whose_change_has_no_meaning(overrides: dict[str, Any], reason: str) -> None:

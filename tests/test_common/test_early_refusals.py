@@ -59,6 +59,20 @@ def test_more_layers_than_there_are(config: object, most: int | None, tmp_path: 
             refuse(model, num_hidden_layers=most + 1)
 
 
+@pytest.mark.parametrize("part", [None, "text_config"])
+def test_names_of_more_labels_than_memory_holds_are_not_written(
+    part: str | None, tmp_path: Path
+) -> None:
+    for count in (2, 10**10):
+        told = {"model_type": "llama", "num_labels": count}
+        model = oracle(tmp_path, told if part is None else {part: told})
+        if count == 2:
+            refuse(model)
+            continue
+        with pytest.raises(BadInputError, match=r"expected num_labels of at most .*, found 10{10}"):
+            refuse(model, overrides={"rms_norm_eps": 1e-3})
+
+
 @pytest.mark.parametrize("text", ["{", "\udcff", "[" * 100_000])
 def test_a_damaged_configuration_is_left_to_the_run(text: str, tmp_path: Path) -> None:
     model = oracle(tmp_path, {})

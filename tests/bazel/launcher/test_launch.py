@@ -81,3 +81,13 @@ def test_a_workspace_that_depends_on_this_one_gets_the_flag(tmp_path):
     (tmp_path / "MODULE.bazel").write_text('bazel_dep(name = "model_accuracy_tools")\n')
     (tmp_path / "x").mkdir()
     assert uses_this_module(tmp_path / "x")
+
+
+def test_a_folder_in_no_workspace_is_told_where_there_is_one(
+    root, environ, tmp_path, capsys, monkeypatch
+):
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    prepare(["test", "//..."], environ)
+    said = f"{tmp_path / 'elsewhere'} is in no workspace with model_accuracy_tools, {root} is\n"
+    assert capsys.readouterr().err.endswith(f"no build of torch: {said}")

@@ -330,8 +330,17 @@ def test_agreement_that_was_cut_short_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("found", "change", "message"),
     [
-        (diagnosis(guilty("model.norm")), {"verdict": "agree"}, "12 pairs, 1 guilty modules"),
-        (diagnosis(), {"coverage": {"paired": 0, "replayed": 0}}, "0 pairs, 0 guilty modules"),
+        (
+            diagnosis(guilty("model.norm")),
+            {"verdict": "agree"},
+            "12 modules checked, 1 of them guilty",
+        ),
+        (
+            diagnosis(),
+            {"coverage": {"modules_checked": 0, "replayed": 0}},
+            "0 modules checked, 0 of them guilty",
+        ),
+        (diagnosis(), {"cause": {"id": "scale"}}, "12 modules checked, 0 of them guilty"),
         (diagnosis(), {"verdict": "diverge"}, "no guilty module and no cause"),
     ],
 )
@@ -346,7 +355,16 @@ def test_a_diagnosis_that_contradicts_its_verdict_is_refused(
 
 
 def several(*candidates: Diagnosis) -> Diagnosis:
-    return replace(candidates[0], candidates=candidates)
+    wrong = [found for found in candidates if found.verdict is Judgement.DIVERGE]
+    return replace((wrong or candidates)[0], candidates=candidates)
+
+
+def test_a_verdict_that_its_candidates_contradict_is_refused(tmp_path: Path) -> None:
+    bad, good = diagnosis(guilty("model.norm")), diagnosis()
+    for outer, inner in ((bad, (good, good)), (good, (bad, good)), (good, (bad,))):
+        value = json.loads(diagnosis_to_json(replace(outer, candidates=inner)))
+        with pytest.raises(CorruptFileError, match="found 'candidates of other verdicts'"):
+            read_result(saved(tmp_path, "r.json", value))
 
 
 def test_candidates_of_one_name_are_told_apart(tmp_path: Path) -> None:
