@@ -204,7 +204,9 @@ def test_a_side_is_run_again_on_the_rows_that_it_had(tmp_path: Path) -> None:
     ],
 )
 def test_sides_are_called_by_their_role(spec: Any, folder: str, name: str) -> None:
-    assert called(spec, Path(folder)) == name
+    assert called(spec, Path(folder), RunOptions()) == name
+    as_dumped = called(spec, Path(folder), RunOptions(recorded_in=Path("dumps/d")))
+    assert as_dumped == f"{name.removesuffix(')')}, run as dumps/d was)"
 
 
 Q, K, V = (numbers(5, 8, seed=seed) for seed in range(3))
