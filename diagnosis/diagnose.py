@@ -37,7 +37,7 @@ from diagnosis.finding import Finding
 from diagnosis.guilt import is_guilty
 from diagnosis.guilty_modules import guilty_of, merged
 from diagnosis.healing import harmless_differences, without_absorbed
-from diagnosis.inputs import input_differences, observed_differences
+from diagnosis.inputs import input_differences, observed_differences, other_layer_counts
 from diagnosis.layer_match import match_layers
 from diagnosis.manifest_fit import require_fit
 from diagnosis.name_map import NameMap
@@ -282,6 +282,8 @@ class _Diagnosing:
             notes = (*notes, manifest.layers_left_out)
         if records and self._weights is None:
             notes = (*notes, _NO_WEIGHTS)
+        if records:
+            notes = (*notes, *other_layer_counts(self._inputs))
         ahead = self._ahead
         if ahead is not None:
             notes = (*notes, f"the reference looks ahead: {said_of(ahead)}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from comparison.config_differences import config_differences
 from comparison.schema.diagnosis import InputDifference
@@ -12,6 +12,7 @@ from diagnosis.decoded_text import Decode, text_around
 
 # Relative to the greatest value; less may be another kernel's rounding.
 _LEAST_EFFECT, _LEAST_NARROW_EFFECT = 1e-3, 0.05
+_LAYERS = "num_hidden_layers"
 _WIDE = ("float32", "float64")
 
 
@@ -61,6 +62,20 @@ def input_differences(
                 candidate=found.candidate,
                 # A field that only one side knows may be a default that the other one spells.
                 decisive=found.in_both,
+            )
+
+
+def other_layer_counts(inputs: Sequence[InputDifference]) -> Iterator[str]:
+    """Yield a note for a verdict on runs of unlike numbers of layers.
+
+    Args:
+        inputs: what the runs were given in other ways.
+    """
+    for item in inputs:
+        if (item.kind, item.what) == ("config", _LAYERS):
+            yield (
+                f"the reference ran {item.reference} layer(s) and the candidate {item.candidate}: "
+                "what is blamed may only be that; run both with the same --num-hidden-layers"
             )
 
 

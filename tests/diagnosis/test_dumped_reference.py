@@ -127,6 +127,19 @@ def test_of_a_dump_that_cannot_be_checked_nothing_is_said(
     assert any(reason in note for note in found.notes)
 
 
+def test_a_verdict_on_more_layers_than_the_reference_has_says_so(
+    honest: Path, tmp_path: Path
+) -> None:
+    deeper = tmp_path / "deeper"
+    run = RunOptions(pipeline=PIPELINE, prompts=PROMPTS, num_steps=2, num_hidden_layers=3)
+    run_engine_side(EngineSide(engine="torch"), deeper, run)
+    options = DiffOptions(run=RunOptions(pipeline=PIPELINE), keep_going=True)
+    found = diff_models(honest, deeper, options=options)
+    assert found.verdict is Judgement.DIVERGE
+    said = "the reference ran 1 layer(s) and the candidate 3: what is blamed may only be that"
+    assert any(note.startswith(said) for note in found.notes)
+
+
 def test_a_dump_that_tells_no_prompts_is_not_replayed(honest: Path, tmp_path: Path) -> None:
     found = diagnosed(harmed(honest, tmp_path / "bare", forget), honest)
     assert (found.verdict, found.coverage.replayed) == (Judgement.AGREE, 0)
