@@ -39,10 +39,10 @@ def write_data(folder: Path, case: Case, config: Mapping[str, Any]) -> None:
         case: the fault.
         config: the model's, cleaned.
     """
-    from safetensors.torch import save_file
+    from safetensors.torch import save
 
     tensors = {name: tensor.contiguous().clone() for name, tensor in case.tensors.items()}
-    save_file(tensors, folder / "tensors.safetensors")
+    (folder / "tensors.safetensors").write_bytes(save(tensors))  # save_file's is the owner's alone
     write_text(folder / "config.json", json.dumps(config, indent=2) + "\n")
     write_text(folder / "repro.py", script_of(case))
 

@@ -113,6 +113,7 @@ def test_a_script_shows_the_fault_without_these_tools(
 ) -> None:
     folder = _written(make(), plant, tmp_path)
     assert {file.name for file in folder.iterdir()} == _FILES
+    assert len({file.stat().st_mode for file in folder.iterdir()}) == 1
     script = (folder / "repro.py").read_text()
     assert kind in script
     assert _imports(script) == _PACKAGES
