@@ -37,7 +37,7 @@ from diagnosis.sentence import sentence_of
 from diagnosis.weights.inputs import dumped_weights, weight_cause, weight_differences
 
 _ROOT = "model"  # as hooks on Torch call it
-_NO_IDS = re.compile("mask|position|pixel|image|video")
+_IDS = re.compile("0|ids|input_ids|tokens|token_ids|token_type_ids")  # keywords; MAX has a place
 _JUMP = 30.0  # times the greatest error before
 _DRIFT = 1e4  # times one rounding; beyond that the end is off without a jump
 _ROUNDING = {"float64": 2.0**-53, "float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
@@ -121,7 +121,7 @@ def _is_ids(pair: Pair) -> bool:
     return (
         parsed is not None
         and (parsed.module, parsed.side) == (_ROOT, "input")
-        and _NO_IDS.search(parsed.slot or "") is None
+        and _IDS.fullmatch(parsed.slot or "") is not None
     )
 
 
