@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -53,11 +53,13 @@ class Reference:
         side: its run, or its dump.
         plan: how to capture in two passes; None where a full dump is small enough.
         sketches: sketches of all its tensors, to begin with in place of a coarse pass.
+        checked: what is known of it where it is a dump, once that was found out.
     """
 
     side: SideDump
     plan: CapturePlan | None = None
     sketches: Path | None = None
+    checked: list[DumpedReference] = field(default_factory=list)
 
 
 def find_side(
@@ -114,11 +116,11 @@ def _found(
         return _in_two_passes(reference, spec, folder, asked, reference.plan, options)
     if process is None or not isinstance(spec, EngineSide):
         wrong = run_side(spec, folder, asked)
-        return _find(reference.side, wrong, options), wrong
+        return _find(reference, wrong, options), wrong
     model = _model_ahead(reference.side, options) if process.is_beside else None
     process.wait()
     wrong = replace(run_side(DumpSide(path=folder), folder, asked), spec=spec)
-    return _find(reference.side, wrong, options, ahead=model), wrong
+    return _find(reference, wrong, options, ahead=model), wrong
 
 
 def _notes(right: SideDump, wrong: SideDump, options: DiffOptions) -> Iterator[str]:
@@ -169,7 +171,7 @@ def _in_two_passes(
 
     found = Passes(
         capture=capture,
-        find=lambda wrong, least: _find(right, wrong, options, least_modules=least),
+        find=lambda wrong, least: _find(reference, wrong, options, least_modules=least),
         plan=plan,
         max_bytes=options.max_bytes,
         tell=options.tell,
@@ -180,7 +182,7 @@ def _in_two_passes(
 
 
 def _find(
-    right: SideDump,
+    reference: Reference,
     wrong: SideDump,
     options: DiffOptions,
     *,
@@ -188,7 +190,7 @@ def _find(
     ahead: tuple[str, torch.nn.Module] | None = None,
 ) -> Finding:
     """Diagnose a candidate's dump; `ahead` is an encoding and the reference's model in it."""
-    manifest = wrong.dump.manifest
+    right, manifest = reference.side, wrong.dump.manifest
     if not options.keep_going:
         require_one_model(right.dump.manifest, manifest)
     known = _what_was_run(right, options)
@@ -206,7 +208,9 @@ def _find(
     encoder = oracle.task_name == ENCODER_TASK
     dumped = None
     if isinstance(right.spec, DumpSide):
-        dumped = _checked(right.dump, known, model, manifest.encoding, options)
+        if not reference.checked:
+            reference.checked.append(_checked(right.dump, known, model, manifest.encoding, options))
+        dumped = reference.checked[0]
         if dumped.is_another:
             weaker = diagnose_dumps(right.dump, wrong.dump).noting(dumped.note)
             return _named(Finding(diagnosis=weaker, guilty={}), right, wrong)
