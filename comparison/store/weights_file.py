@@ -39,6 +39,8 @@ _VERSION = 1
 _KEY = "weights"
 _MAX_RANK = 64
 _MOST_BYTES = 1 << 30  # of a file; those of a model of 70 billion weights are smaller
+_FEW_BYTES = 1 << 24
+_BLOCK_BYTES = 512  # of what the system counts as blocks
 _MOST_MATRICES = 1 << 16  # in a stack; with no values in them, no file is too small for them
 
 
@@ -121,9 +123,12 @@ def _of_rank(weight: WeightSketch, rank: str) -> WeightSketch:
 
 def _read(path: Path) -> WeightRecord:
     try:
-        size = path.stat().st_size
-        if size > _MOST_BYTES:
-            raise _corrupt(path, f"a file of at most {_MOST_BYTES} bytes", size)
+        found = path.stat()
+        if found.st_size > _MOST_BYTES:
+            raise _corrupt(path, f"a file of at most {_MOST_BYTES} bytes", found.st_size)
+        on_disk = found.st_blocks * _BLOCK_BYTES  # 0 on systems that do not count
+        if found.st_size > _FEW_BYTES and 0 < on_disk < found.st_size // 2:
+            raise _corrupt(path, "projections, which fill their file", "a file of holes")
         metadata = read_safetensors_metadata(path)
         stored = read_safetensors_header(path)
     except BadInputError:

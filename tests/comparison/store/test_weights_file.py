@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from comparison.numerics.weight_record import WeightRecord
+from comparison.numerics.weight_record import WeightRecord, WeightSketch
 from comparison.numerics.weight_sketch import sketch_weight
 from comparison.schema.errors import (
     BadInputError,
@@ -177,3 +177,29 @@ def test_what_only_goes_by_that_name_is_no_record(tmp_path: Path) -> None:
     assert not is_weights_record(path)
     write_weights(path, _record())
     assert is_weights_record(path)
+
+
+def test_a_large_file_that_is_mostly_holes_is_refused(tmp_path: Path) -> None:
+    header = _written_header(tmp_path, count=1 << 22)
+    with (tmp_path / WEIGHTS_NAME).open("wb") as file:
+        file.write(header)
+        file.truncate(len(header) + (8 << 22))
+    with pytest.raises(CorruptFileError, match="which fill their file, found a file of holes"):
+        read_weights(tmp_path)
+    with (tmp_path / WEIGHTS_NAME).open("r+b") as file:
+        file.seek(len(header))
+        file.write(np.ones(1 << 22).tobytes())
+    record = read_weights(tmp_path)
+    assert record is not None
+    assert record.weights[0].shape == (1 << 22,)
+
+
+def _written_header(folder: Path, *, count: int) -> bytes:
+    """Return the bytes before the values of a record of one vector."""
+    values = np.ones((1, count))
+    weight = WeightSketch(
+        name="a.weight", dtype="float32", shape=(count,), rows=values, columns=None, rms=1.0
+    )
+    write_weights(folder / WEIGHTS_NAME, WeightRecord(weights=(weight,), unread=()))
+    content = (folder / WEIGHTS_NAME).read_bytes()
+    return content[: -values.nbytes]
