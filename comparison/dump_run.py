@@ -221,8 +221,7 @@ class DumpRun:
         fate = self._reader.ranks[unpaired.side].fate(unpaired.entry)
         if fate is not None:
             return replace(unpaired, reason=fate, is_gap=False)
-        other = Side.CANDIDATE if unpaired.side is Side.REFERENCE else Side.REFERENCE
-        if self._reader.ranks[other].first_lacks:
+        if self._reader.ranks[unpaired.side.other].first_lacks:
             reason = f"{unpaired.reason} in its first rank, which lacks some that other ranks have"
             return replace(unpaired, reason=reason)
         return unpaired

@@ -14,7 +14,6 @@ from comparison.report.report_model import Report
 from comparison.report.text import comparison_lines, summary_lines
 from comparison.schema.comparison import Comparison
 from comparison.schema.diagnosis import Diagnosis, Judgement
-from comparison.schema.errors import BadInputError
 from comparison.schema.tolerance import Tolerance
 from comparison.store.atomic_file import write_text
 from comparison.store.dump import Dump, open_dump
@@ -115,7 +114,7 @@ def check_accuracy(check: AccuracyCheck, folder: Path) -> AccuracyResult:
     """
     if isinstance(check.reference, DumpSide):
         right = open_dump(check.reference.path)
-        run = _run_as_kept(check.run, right)
+        run = run_as_kept(check.run, right)
         wrong = run_side(check.candidate, folder / "candidate", run).dump
         found, dumps = _against_kept(right, wrong), (right.path, wrong.path)
     else:
@@ -146,16 +145,6 @@ def write_reports(result: AccuracyResult, folder: Path) -> None:
         write_text(folder / COMPARISON_REPORT, "\n".join(lines) + "\n")
     if result.report is not None:
         write_text(folder / PAGE, report_page([result.report]))
-
-
-def _run_as_kept(run: RunOptions, kept: Dump) -> RunOptions:
-    """Run a candidate on what a kept dump was made of, and on as many layers."""
-    if kept.manifest is None:
-        raise BadInputError(
-            f"{kept.path}: no manifest.json, so it does not say what the candidate is to be run "
-            "on; make the dump with debug_model or golden_dump"
-        )
-    return run_as_kept(run, kept)
 
 
 def _against_kept(right: Dump, wrong: Dump) -> Diagnosis:

@@ -20,7 +20,8 @@ from comparison.store.dump import Dump
 from diagnosis.dump_layout import layout_of
 from diagnosis.picture_changes import picture_change
 
-_ROOT = "model"  # as hooks on Torch call it
+ROOT = "model"  # as hooks on Torch call it
+TOKEN_IDS = ("input_ids", "tokens", "token_ids")
 _PICTURES = re.compile(r"pixel|image|video|grid_thw")
 _KINDS = {"position_ids": "positions", "attention_mask": "mask"}
 _NARROW = {"bfloat16": 2.0**-8, "float16": 2.0**-11}  # half a unit of what a value was rounded to
@@ -99,7 +100,7 @@ def inputs_of_model(dump: Dump) -> dict[str, TensorEntry]:
         parsed = parse_tensor_name(entry.name)
         if parsed is None or entry.step or parsed.call > 1 or parsed.side != "input":
             continue
-        if parsed.module == _ROOT and parsed.slot and entry not in dump.problems:
+        if parsed.module == ROOT and parsed.slot and entry not in dump.problems:
             found.setdefault(parsed.slot, entry)
     return found
 

@@ -124,9 +124,13 @@ def run_as_kept(run: RunOptions, kept: Dump) -> RunOptions:
     """Run a side on what a kept dump was made of, on as many layers and in its encoding.
 
     Raises:
-        BadInputError: the dump's manifest holds something else in their place.
+        BadInputError: the dump has no manifest, or that holds something else in their place.
     """
-    assert kept.manifest is not None
+    if kept.manifest is None:
+        raise BadInputError(
+            f"{kept.path}: no manifest.json, so it does not say what the candidate is to be run "
+            "on; make the dump with debug_model or golden_dump"
+        )
     return with_prompts_of(
         replace(
             run,

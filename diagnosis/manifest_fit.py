@@ -13,9 +13,8 @@ from comparison.numerics.dtypes import Array
 from comparison.schema.errors import BadInputError
 from comparison.schema.manifest import Manifest, Padding
 from comparison.store.dump import Dump
-from diagnosis.given_inputs import inputs_of_model
+from diagnosis.given_inputs import TOKEN_IDS, inputs_of_model
 
-_IDS = ("input_ids", "tokens", "token_ids")
 _MASK = "attention_mask"
 
 
@@ -58,7 +57,7 @@ def _not_reached(manifest: Manifest) -> Iterator[str]:
 
 def _other_batch(dump: Dump, manifest: Manifest) -> Iterator[str]:
     """Hold what the model was given in a padded prefill against the rows."""
-    ids = _given(dump, *_IDS)
+    ids = _given(dump, *TOKEN_IDS)
     if manifest.stretches or manifest.padding is Padding.RAGGED or ids is None or ids.ndim != 2:
         return
     lengths = [len(row.token_ids) for row in manifest.rows]

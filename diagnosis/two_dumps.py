@@ -8,7 +8,6 @@ fault behind it is hidden by the first. On 22 dumps of MAX the error grew by at 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -31,13 +30,13 @@ from comparison.schema.outcome import Compared, KindDiffers, Metrics, ShapeDiffe
 from comparison.schema.tensor_names import parse_tensor_name
 from comparison.store.dump import Dump
 from diagnosis.causes.naming import likelier
+from diagnosis.given_inputs import ROOT, TOKEN_IDS
 from diagnosis.inputs import input_differences
 from diagnosis.manifest_fit import require_fit
 from diagnosis.sentence import sentence_of
 from diagnosis.weights.inputs import dumped_weights, weight_cause, weight_differences
 
-_ROOT = "model"  # as hooks on Torch call it
-_IDS = re.compile("0|ids|input_ids|tokens|token_ids|token_type_ids")  # keywords; MAX has a place
+_IDS = frozenset({*TOKEN_IDS, "ids", "token_type_ids", "0"})  # MAX passes them in the first place
 _JUMP = 30.0  # times the greatest error before
 _DRIFT = 1e4  # times one rounding; beyond that the end is off without a jump
 _ROUNDING = {"float64": 2.0**-53, "float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
@@ -120,8 +119,8 @@ def _is_ids(pair: Pair) -> bool:
     parsed = parse_tensor_name(pair.reference.name)
     return (
         parsed is not None
-        and (parsed.module, parsed.side) == (_ROOT, "input")
-        and _IDS.fullmatch(parsed.slot or "") is not None
+        and (parsed.module, parsed.side) == (ROOT, "input")
+        and parsed.slot in _IDS
     )
 
 

@@ -7,6 +7,7 @@ from comparison.schema.errors import CorruptFileError
 from comparison.store.json_text import parse_json
 from comparison.store.regular_file import read_regular
 
+MOST_LABELS = 1_000_000  # of a classifier; transformers writes a name for each
 _MOST_BYTES = 64 << 20  # far more than any; a file may claim terabytes and hold nothing
 
 

@@ -7,10 +7,10 @@ from contextlib import contextmanager
 from typing import Any
 
 from comparison.schema.errors import BadInputError
+from test_common.config_file import MOST_LABELS
 from test_common.error_text import shown
 from test_common.layer_overrides import (
     LAYER_COUNT,
-    MOST_LABELS,
     create_layer_overrides,
     layer_count_problem,
     load_hf_config,

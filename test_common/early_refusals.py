@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from comparison.schema.errors import BadInputError
-from test_common.config_file import parse_config, read_config_text
+from test_common.config_file import MOST_LABELS, parse_config, read_config_text
 from test_common.debug_options import ALL_LAYERS
 from test_common.layer_overrides import (
     LAYER_COUNT,
     LAYER_COUNTS,
-    MOST_LABELS,
     OTHER_MODALITIES,
     too_many_layers,
 )
@@ -62,20 +61,22 @@ def refuse_early(
     """
     if encoding is not None:
         _check_encoding(oracle, encoding, device.partition(":")[0])
-    if oracle.model_path is not None:
-        _check_labels(Path(oracle.model_path))
-    if num_hidden_layers != ALL_LAYERS and oracle.model_path is not None:
-        keep, count = int(num_hidden_layers), _layers_of(Path(oracle.model_path))
+    folder = None if oracle.model_path is None else Path(oracle.model_path)
+    config = None if folder is None else _config_of(folder)
+    if folder is None or config is None:
+        return
+    _check_labels(config, folder)
+    if num_hidden_layers != ALL_LAYERS:
+        keep, count = int(num_hidden_layers), _layers_of(config)
         if count is not None and keep > count > 0:
             raise BadInputError(f"{too_many_layers(LAYER_COUNT, keep, count)}, or all")
-    if overrides and oracle.model_path is not None:
-        _check_overrides(Path(oracle.model_path), overrides)
+    if overrides:
+        _check_overrides(folder, overrides)
 
 
-def _check_labels(folder: Path) -> None:
+def _check_labels(config: Mapping[str, Any], folder: Path) -> None:
     """Refuse a configuration of which transformers would write names until the memory is full."""
-    config = _config_of(folder)
-    parts = [] if config is None else [config, *config.values()]
+    parts = [config, *config.values()]
     for count in (part.get("num_labels") for part in parts if isinstance(part, dict)):
         if type(count) is int and count > MOST_LABELS:
             raise BadInputError(
@@ -85,8 +86,6 @@ def _check_labels(folder: Path) -> None:
 
 
 def _check_overrides(folder: Path, overrides: Mapping[str, Any]) -> None:
-    if not (folder / _CONFIG).is_file():
-        return
     from transformers import AutoConfig
 
     from test_common.config_overrides import apply_hf_config_override
@@ -123,20 +122,20 @@ def model_layers(model_path: str | None) -> int | None:
 
     if model_path is None:
         return None
-    found = _layers_of(Path(model_path))
-    if found is not None or Path(model_path).exists():
-        return found
+    config = _config_of(Path(model_path))
+    if config is not None or Path(model_path).exists():
+        return None if config is None else _layers_of(config)
     with suppress(HFValidationError):
         cached = try_to_load_from_cache(model_path, _CONFIG)
         if isinstance(cached, str):
-            return _layers_of(Path(cached).parent)
+            config = _config_of(Path(cached).parent)
+            return None if config is None else _layers_of(config)
     return None
 
 
-def _layers_of(folder: Path) -> int | None:
+def _layers_of(config: Mapping[str, Any]) -> int | None:
     """Return the number of layers where the configuration tells it of each stack, else None."""
-    config = _config_of(folder)
-    counts = [None] if config is None else list(_counts(config))
+    counts = list(_counts(config))
     known = [count for count in counts if isinstance(count, int)]
     return max(known) if len(known) == len(counts) else None
 

@@ -9,7 +9,6 @@ from test_common.model_load_errors import load_errors
 
 LAYER_COUNT = "num_hidden_layers"
 LAYER_COUNTS = (LAYER_COUNT, "num_decoder_layers", "decoder_layers")
-MOST_LABELS = 1_000_000  # of a classifier; transformers writes a name for each
 # Encoders of other modalities stay whole: a shallower one feeds the decoder something else.
 OTHER_MODALITIES = ("vision", "visual", "audio", "image", "speech")
 # Lists that can be as long as there are layers without having one entry a layer.

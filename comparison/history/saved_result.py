@@ -148,7 +148,9 @@ def _diagnosis(path: Path, fields: JsonFields) -> SavedResult:
     verdict = _one_of(fields, "verdict", Judgement)
     several = fields.records("candidates", lambda one: one, [])
     each = several or (fields,)
-    if several and verdict != _joined([_one_of(one, "verdict", Judgement) for one in several]):
+    if several and verdict != _verdict_on_all(
+        [_one_of(one, "verdict", Judgement) for one in several]
+    ):
         raise _contradiction(fields, verdict, "candidates of other verdicts")
     names = list(_names_of(each))
     named = [(name if len(each) > 1 else "", one) for name, one in zip(names, each, strict=True)]
@@ -169,7 +171,7 @@ def _diagnosis(path: Path, fields: JsonFields) -> SavedResult:
     )
 
 
-def _joined(verdicts: Sequence[str]) -> str:
+def _verdict_on_all(verdicts: Sequence[str]) -> str:
     """Join the verdicts on several candidates, as `diff_models` does."""
     worst = (Judgement.DIVERGE, Judgement.INCONCLUSIVE)
     return next((verdict for verdict in worst if verdict in verdicts), Judgement.AGREE)

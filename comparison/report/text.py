@@ -22,7 +22,7 @@ from comparison.schema.outcome import (
 )
 from comparison.schema.tolerance import Tolerance
 
-_WITHOUT = (Finding.AGREES, Finding.MEASURED)
+_NO_DIFFERENCE = (Finding.AGREES, Finding.MEASURED)
 # As in the definition of the relative difference.
 _SMALLEST_DENOMINATOR = 1e-10
 
@@ -43,7 +43,7 @@ def comparison_lines(comparison: Comparison, *, only_differing: bool = False) ->
         A line without its end.
     """
     words = side_words(comparison)
-    shown = [p for p in comparison.pairs if not (only_differing and p.finding in _WITHOUT)]
+    shown = [p for p in comparison.pairs if not (only_differing and p.finding in _NO_DIFFERENCE)]
     left_out = len(comparison.pairs) - len(shown)
     more = f"; {left_out} without a difference are not listed" if left_out else ""
     yield f"Found {len(comparison.pairs)} matching tensor pair(s){more}"

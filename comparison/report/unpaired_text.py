@@ -52,16 +52,12 @@ def _by_side(tensors: Iterable[UnpairedTensor]) -> Iterator[tuple[Side, _Reasons
     for side, items in lacking.items():
         if items:
             steps = _ranges({item.step for item in items})
-            found[side][lacks_step(_other(side), steps)] = items
+            found[side][lacks_step(side.other, steps)] = items
     return ((side, reasons) for side, reasons in found.items() if reasons)
 
 
 def _lacks_its_step(item: UnpairedTensor) -> bool:
-    return item.reason == lacks_step(_other(item.side), item.step)
-
-
-def _other(side: Side) -> Side:
-    return Side.CANDIDATE if side is Side.REFERENCE else Side.REFERENCE
+    return item.reason == lacks_step(item.side.other, item.step)
 
 
 def _fold(tensors: Iterable[UnpairedTensor]) -> Iterator[str]:

@@ -17,6 +17,11 @@ class Side(StrEnum):
     REFERENCE = "reference"
     CANDIDATE = "candidate"
 
+    @property
+    def other(self) -> "Side":
+        """The other one."""
+        return Side.CANDIDATE if self is Side.REFERENCE else Side.REFERENCE
+
 
 Shape = tuple[int, ...]
 Scalar = int | float | complex

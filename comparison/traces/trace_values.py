@@ -56,8 +56,9 @@ def has_other_rows(reference: TracedValue, candidate: TracedValue) -> bool:
 
 def is_mask_of_one_side(name: str, reference: TracedValue, candidate: TracedValue) -> bool:
     """Tell a mask that one side has and the other leaves to its attention's own code."""
-    kinds = {"None" if value == "None" else type(value) for value in (reference, candidate)}
-    return "mask" in name and kinds == {"None", TracedTensor}
+    values = (reference, candidate)
+    has_tensor = any(isinstance(value, TracedTensor) for value in values)
+    return "mask" in name and has_tensor and "None" in values
 
 
 def _shape_of(tensor: TracedTensor) -> Shape:
